@@ -1,0 +1,108 @@
+"""vfx: evaluate language-model agents.
+
+Names what people write environments with. Each name is imported when it is first used, because every start of the
+command pays for what this module imports.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vfx.authoring import text
+    from vfx.authoring.harness import Endpoint, Harness, Job
+    from vfx.authoring.hooks import metric, reward, stop
+    from vfx.authoring.task import Task, TaskTimeouts
+    from vfx.authoring.taskset import Taskset
+    from vfx.errors import (
+        ConfigError,
+        HarnessError,
+        InterceptionError,
+        ProviderError,
+        RolloutError,
+        SandboxError,
+        ScoringError,
+        TaskError,
+        TunnelError,
+        VfxError,
+    )
+    from vfx.messages import Message, ToolCall, Usage
+    from vfx.runtimes.base import ProgramResult, Runtime
+    from vfx.trace.record import Trace
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "ConfigError": "vfx.errors",
+    "Endpoint": "vfx.authoring.harness",
+    "Harness": "vfx.authoring.harness",
+    "HarnessError": "vfx.errors",
+    "InterceptionError": "vfx.errors",
+    "Job": "vfx.authoring.harness",
+    "Message": "vfx.messages",
+    "ProgramResult": "vfx.runtimes.base",
+    "ProviderError": "vfx.errors",
+    "RolloutError": "vfx.errors",
+    "Runtime": "vfx.runtimes.base",
+    "SandboxError": "vfx.errors",
+    "ScoringError": "vfx.errors",
+    "Task": "vfx.authoring.task",
+    "TaskError": "vfx.errors",
+    "TaskTimeouts": "vfx.authoring.task",
+    "Taskset": "vfx.authoring.taskset",
+    "ToolCall": "vfx.messages",
+    "Trace": "vfx.trace.record",
+    "TunnelError": "vfx.errors",
+    "Usage": "vfx.messages",
+    "VfxError": "vfx.errors",
+    "metric": "vfx.authoring.hooks",
+    "reward": "vfx.authoring.hooks",
+    "stop": "vfx.authoring.hooks",
+}
+_MODULES = {"text": "vfx.authoring.text"}
+
+__all__ = [
+    "ConfigError",
+    "Endpoint",
+    "Harness",
+    "HarnessError",
+    "InterceptionError",
+    "Job",
+    "Message",
+    "ProgramResult",
+    "ProviderError",
+    "RolloutError",
+    "Runtime",
+    "SandboxError",
+    "ScoringError",
+    "Task",
+    "TaskError",
+    "TaskTimeouts",
+    "Taskset",
+    "ToolCall",
+    "Trace",
+    "TunnelError",
+    "Usage",
+    "VfxError",
+    "__version__",
+    "metric",
+    "reward",
+    "stop",
+    "text",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # importlib itself is already loaded by every interpreter; importing it at the top would name it publicly.
+    from importlib import import_module  # noqa: PLC0415
+
+    if home := _HOMES.get(name):
+        value: Any = getattr(import_module(home), name)
+    elif home := _MODULES.get(name):
+        value = import_module(home)
+    else:
+        raise AttributeError(f"module 'vfx' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

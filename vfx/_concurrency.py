@@ -1,0 +1,132 @@
+"""Structured shutdown over anyio: a scope that signals cancel, and grace periods that further signals cut short."""
+
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+
+import anyio
+from anyio.abc import TaskStatus
+
+from vfx._signals import BlockedLoop, SignalInbox, exit_code, inbox
+
+__all__ = ["Shutdown", "grace", "is_blocked_loop", "shutdown_on_signals"]
+
+FORCED_RELEASE_S = 2.0
+"""What is not a process on this host (a container, a tunnel, a registration) keeps this long after a second signal."""
+
+
+class Shutdown:
+    """What signals have done to the command so far."""
+
+    def __init__(self) -> None:
+        self.signum: int | None = None
+        """The first signal; None as long as there was none."""
+        self.is_forced = False
+        """True from the second signal on: grace periods are over."""
+        self.waiting_for: dict[anyio.CancelScope, str] = {}
+        """Teardown steps under way, by their scope."""
+        self.scope = anyio.CancelScope()
+        """Cancelled by the first signal."""
+        self._releases: set[anyio.CancelScope] = set()
+
+    @property
+    def exit_code(self) -> int | None:
+        """130 or 143 after a signal, else None."""
+        return None if self.signum is None else exit_code(self.signum)
+
+    def receive(self, signum: int) -> None:
+        """The first signal cancels the scope; each further one cuts every grace period, present and future."""
+        if self.signum is None:
+            self.signum = signum
+            self.scope.cancel()
+            return
+        self.is_forced = True
+        for scope in self.waiting_for:
+            self._cut(scope)
+
+    def _cut(self, scope: anyio.CancelScope) -> None:
+        allowed = FORCED_RELEASE_S if scope in self._releases else 0.0
+        scope.deadline = min(scope.deadline, anyio.current_time() + allowed)
+
+    @contextmanager
+    def grace(self, seconds: float, what: str, *, is_release: bool = False) -> Generator[anyio.CancelScope]:
+        """See the module's `grace`."""
+        with anyio.move_on_after(seconds, shield=True) as scope:
+            self.waiting_for[scope] = what
+            if is_release:
+                self._releases.add(scope)
+            if self.is_forced:
+                self._cut(scope)
+            try:
+                yield scope
+            finally:
+                del self.waiting_for[scope]
+                self._releases.discard(scope)
+
+
+_current: ContextVar[Shutdown | None] = ContextVar("shutdown", default=None)
+
+
+@contextmanager
+def grace(seconds: float, what: str, *, is_release: bool = False) -> Generator[anyio.CancelScope]:
+    """A bounded, shielded period for one teardown step; a second signal ends it at once.
+
+    Args:
+        seconds: The bound when nobody is in a hurry.
+        what: What is being waited for, as shown to a user who is: "4 programs to end".
+        is_release: The step releases something that is not a process on this host; it keeps 2 s after a second signal.
+    """
+    shutdown = _current.get() or Shutdown()
+    with shutdown.grace(seconds, what, is_release=is_release) as scope:
+        yield scope
+
+
+@asynccontextmanager
+async def shutdown_on_signals(
+    announce: Callable[[Shutdown], None] = lambda shutdown: None, signals: SignalInbox = inbox
+) -> AsyncGenerator[Shutdown]:
+    """Run the body under a scope that the first SIGINT or SIGTERM cancels; swallows that cancellation.
+
+    Args:
+        announce: Called after each signal, to say what happens now.
+        signals: Where signals arrive.
+    """
+    shutdown = Shutdown()
+    token = _current.set(shutdown)
+    try:
+        async with anyio.create_task_group() as group:
+            await group.start(_listen, shutdown, signals, announce, name="signals")
+            with shutdown.scope:
+                yield shutdown
+            group.cancel_scope.cancel()
+    finally:
+        _current.reset(token)
+
+
+async def _listen(
+    shutdown: Shutdown,
+    signals: SignalInbox,
+    announce: Callable[[Shutdown], None],
+    *,
+    task_status: TaskStatus[None],
+) -> None:
+    reader = signals.open()
+    try:
+        task_status.started()
+        while True:
+            await anyio.wait_readable(reader)
+            for signum in signals.take():
+                shutdown.receive(signum)
+                announce(shutdown)
+    finally:
+        # One that came while the body was ending still decides the exit code.
+        for signum in signals.take():
+            shutdown.receive(signum)
+        signals.close()
+
+
+def is_blocked_loop(error: BaseException) -> bool:
+    """True when `error` is, or holds only, the exception that broke into code which blocked the event loop."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(is_blocked_loop, error.exceptions))
+    return isinstance(error, BlockedLoop)

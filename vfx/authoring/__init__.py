@@ -1,0 +1,1 @@
+"""What people write environments with: `task`, `taskset`, `harness`, `hooks`, `text`; `registry` finds their classes."""

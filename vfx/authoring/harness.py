@@ -1,0 +1,90 @@
+"""The program that drives the model, and the plain data it gets."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from vfx.authoring.task import Task
+from vfx.messages import Message
+from vfx.runtimes.base import ProgramResult, Runtime, SubprocessSettings
+from vfx.settings import Settings
+
+__all__ = ["Endpoint", "Harness", "Job"]
+
+RESERVED = frozenset({"run", "setup", "serving"})
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the program finds its model, as an SDK wants it."""
+
+    base_url: str
+    """OpenAI-compatible, ends in `/v1`."""
+    api_key: str
+    """The rollout's own secret; worthless when the rollout has ended."""
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """All that a harness needs for one rollout."""
+
+    endpoint: Endpoint
+    messages: Sequence[Message]
+    """How the conversation starts, system prompt included."""
+    task: Task
+    runtime: Runtime
+
+    @property
+    def prompt(self) -> str:
+        """The text of the user's opening messages."""
+        return "\n\n".join(message.text for message in self.messages if message.role == "user")
+
+    @property
+    def system_prompt(self) -> str | None:
+        """The text of the system message; None when there is none."""
+        return next((message.text for message in self.messages if message.role == "system"), None)
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """The environment variables that SDKs read, for a program that is started in the runtime."""
+        return {"OPENAI_BASE_URL": self.endpoint.base_url, "OPENAI_API_KEY": self.endpoint.api_key}
+
+
+class Harness(Settings):
+    """Subclass it and write `run`. Fields are its configuration: `--harness.NAME VALUE`."""
+
+    supports_tools: ClassVar[bool] = False
+    """Whether it can hand tools to the model."""
+
+    id: str = ""
+    """What it was named by: an id, the path of a file, or `module:Class`."""
+    runtime: SubprocessSettings = SubprocessSettings()
+    """The box its program runs in."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Find mistakes when the class is made."""
+        super().__pydantic_init_subclass__(**kwargs)
+        if taken := RESERVED & cls.model_fields.keys():
+            raise TypeError(f"{cls.__name__}: a field can't be named {', '.join(sorted(taken))}: vfx uses that name")
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncGenerator[None]:
+        """Holds what all rollouts of a run share; entered once, before the first of them."""
+        yield
+
+    async def setup(self, runtime: Runtime) -> None:
+        """Prepare one rollout's runtime, after the task's own setup."""
+
+    async def run(self, job: Job) -> ProgramResult | None:
+        """Solve one task; every model call goes to `job.endpoint`.
+
+        Returns:
+            How the program ended; None, or exit code 0, is success. A failure is recorded with the program's stderr.
+
+        Raises:
+            HarnessError: It failed. Any other exception is recorded as one.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no run method")

@@ -1,0 +1,1 @@
+"""Harnesses that ship: `chat`, a conversation in this process."""

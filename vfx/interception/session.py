@@ -1,0 +1,204 @@
+"""One rollout's side of the interception, without I/O: what a call may do, what it did, and why it stopped.
+
+The shell asks `admit` before a call, and tells `commit` or `fail` after it. Nothing here awaits, so concurrent calls of
+one rollout see each other's reservations.
+"""
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vfx.errors import ProviderError, RolloutError
+from vfx.messages import Completion, Message, Sampling, Usage
+from vfx.trace.record import Call, ErrorRecord, Span, Trace
+
+__all__ = ["Limits", "Refusal", "Session", "Turn"]
+
+SECRET_BYTES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on one rollout; None = unbounded."""
+
+    max_turns: int | None = None
+    max_input_tokens: int | None = None
+    """Tokens of all prompts, as billed."""
+    max_output_tokens: int | None = None
+    max_total_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A call that is not made."""
+
+    reason: str
+    """The stop condition it comes from, or why the rollout can't go on."""
+    is_stop: bool = True
+    """True when a limit or stop ended the rollout cleanly; False when it has failed."""
+
+    @property
+    def message(self) -> str:
+        """What the program is told."""
+        return f"rollout {'stopped' if self.is_stop else 'failed'}: {self.reason}"
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """One admitted call, until it is committed or has failed."""
+
+    started: float
+    prompt: Sequence[Message] = ()
+    tools: Any = None
+    effective: dict[str, Any] | None = None
+    """The sampling settings that the request carried, as imposed."""
+    first_byte: float | None = None
+    attempts: int = 1
+    waited: float = 0.0
+
+
+class Session:
+    """Limits, stops, and the trace of one rollout."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        *,
+        model: str,
+        sampling: Sampling,
+        endpoint: str,
+        limits: Limits | None = None,
+        find_stop: Callable[[], Awaitable[str | None]] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """See the module.
+
+        Args:
+            trace: Where turns are recorded.
+            model: The model imposed on every call.
+            sampling: The settings imposed on every call.
+            endpoint: Where calls go, for the record.
+            limits: Bounds on the rollout; None = none.
+            find_stop: Asks the task's stop conditions, giving the name of the one that holds; None = there are none.
+            clock: Seconds since the epoch.
+        """
+        self.trace = trace
+        self.model = model
+        self.sampling = sampling
+        self.find_stop = find_stop
+        self.api_key = secrets.token_urlsafe(SECRET_BYTES)
+        self.error: RolloutError | None = None
+        """The last call's failure, until a later call succeeds."""
+        self.is_closed = False
+        self._endpoint = endpoint
+        self._limits = limits or Limits()
+        self._clock = clock
+        self._open_turns: set[Turn] = set()
+        self._billed = Usage()
+        self._failure: str | None = None
+
+    def admit(self) -> Turn | Refusal:
+        """Reserve the next turn, or say why there is none."""
+        if self.is_closed:
+            return Refusal("it has ended", is_stop=False)
+        if self._failure is not None:
+            return Refusal(self._failure, is_stop=False)
+        if self.trace.stop_condition is None:
+            self.trace.stop_condition = self._reached_limit()
+        if self.trace.stop_condition is not None:
+            return Refusal(self.trace.stop_condition)
+        turn = Turn(self._clock())
+        self._open_turns.add(turn)
+        return turn
+
+    def _reached_limit(self) -> str | None:
+        limits, billed = self._limits, self._billed
+        # A turn under way counts: concurrent calls can't slip through together.
+        turns = self.trace.num_turns + len(self._open_turns)
+        total = (billed.input_tokens or 0) + (billed.output_tokens or 0)
+        reached = {
+            "max_turns": limits.max_turns is not None and turns >= limits.max_turns,
+            "max_input_tokens": _is_over(billed.input_tokens, limits.max_input_tokens),
+            "max_output_tokens": _is_over(billed.output_tokens, limits.max_output_tokens),
+            "max_total_tokens": _is_over(total, limits.max_total_tokens),
+        }
+        return next((name for name, is_reached in reached.items() if is_reached), None)
+
+    def stop(self, condition: str, turn: Turn) -> Refusal:
+        """A stop condition of the task holds: end the rollout here, and give the reservation of `turn` back."""
+        self._open_turns.discard(turn)
+        if self.trace.stop_condition is None:
+            self.trace.stop_condition = condition
+        return Refusal(self.trace.stop_condition)
+
+    def abandon(self, turn: Turn) -> None:
+        """Give the reservation of `turn` back when the request can't be sent; after commit or fail it does nothing."""
+        self._open_turns.discard(turn)
+
+    def commit(self, turn: Turn, completion: Completion) -> None:
+        """Record an answer as a turn of the conversation. Does nothing once the rollout has ended."""
+        self._open_turns.discard(turn)
+        if self.is_closed:
+            return
+        self.error = None
+        self._billed += completion.usage
+        nodes = self.trace.graph.commit(turn.prompt, completion.messages, tools=turn.tools)
+        call = self._call(turn)
+        call.nodes, call.finish_reasons, call.usage = nodes, completion.finish_reasons, completion.usage
+        call.model = completion.model or self.model
+        self.trace.calls.append(call)
+
+    def fail(self, turn: Turn, error: RolloutError, *, partial: Completion | None = None, text: str = "") -> None:
+        """Record a failed call: it is no turn, and no limit counts it as one.
+
+        Args:
+            turn: The reservation to give back.
+            error: The cause.
+            partial: What had been billed of a stream that broke off.
+            text: What had arrived of it.
+        """
+        self._open_turns.discard(turn)
+        if self.is_closed:
+            return
+        self.error = error
+        call = self._call(turn)
+        call.error = ErrorRecord.of(error)
+        call.partial = text or None
+        if partial is not None:
+            call.usage = partial.usage
+            self._billed += partial.usage
+        self.trace.calls.append(call)
+        if isinstance(error, ProviderError) and error.truncated:
+            self.trace.stop_condition = self.trace.stop_condition or "context_length"
+            self.error = None
+
+    def give_up(self, reason: str) -> None:
+        """Refuse every further call: the rollout can't go on, whatever its program tries."""
+        self._failure = reason
+
+    def _call(self, turn: Turn) -> Call:
+        first = None if turn.first_byte is None else turn.first_byte - turn.started
+        return Call(
+            model=self.model,
+            sampling=turn.effective or {},
+            endpoint=self._endpoint,
+            span=Span(turn.started, self._clock()),
+            attempts=turn.attempts,
+            waited=round(turn.waited, 3),
+            first_byte=first,
+        )
+
+    def note_first_byte(self, turn: Turn) -> None:
+        """The first byte of the answer has come."""
+        if turn.first_byte is None:
+            turn.first_byte = self._clock()
+
+    def close(self) -> None:
+        """The rollout has ended: its secret is dead, and what still runs changes nothing."""
+        self.is_closed = True
+
+
+def _is_over(used: int | None, limit: int | None) -> bool:
+    return limit is not None and used is not None and used >= limit

@@ -1,0 +1,99 @@
+"""What one eval is asked to do."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, SerializeAsAny
+
+from vfx.authoring.harness import Harness
+from vfx.authoring.taskset import Taskset
+from vfx.clients.base import ClientSettings, HttpSettings
+from vfx.interception.base import ElasticSettings, InterceptionSettings
+from vfx.messages import Sampling
+from vfx.settings import Settings
+
+__all__ = ["EvalConfig", "Retries", "RetryKind", "Timeouts"]
+
+RetryKind = Literal["provider", "task", "scoring", "harness", "sandbox", "interception", "tunnel"]
+
+
+class Timeouts(Settings):
+    """Bounds on the stages of a rollout, in seconds."""
+
+    setup: float | None = Field(default=600.0, gt=0)
+    """Seconds for the runtime and the task's setup; none = unbounded."""
+    rollout: float | None = Field(default=None, gt=0)
+    """Seconds for the program; what it reached by then is scored. None = unbounded."""
+    finalize: float | None = Field(default=600.0, gt=0)
+    """Seconds for the task's finalize; none = unbounded."""
+    scoring: float | None = Field(default=600.0, gt=0)
+    """Seconds for all rewards and metrics of a rollout; none = unbounded."""
+    total: float | None = Field(default=None, gt=0)
+    """Seconds for a whole attempt; None = unbounded."""
+
+
+class Retries(Settings):
+    """When a failed rollout is tried again."""
+
+    max_attempts: int = Field(default=1, ge=1)
+    """Attempts at one rollout, the first included."""
+    on: tuple[RetryKind, ...] = ("provider", "sandbox", "tunnel", "interception")
+    """Kinds of error that are tried again."""
+
+
+class EvalConfig(Settings):
+    """The options of `vfx eval`."""
+
+    taskset: SerializeAsAny[Taskset[Any]]
+    """The environment, and its own options."""
+    harness: SerializeAsAny[Harness]
+    """The program that drives the model, and its own options."""
+    interception: InterceptionSettings = ElasticSettings()
+    """The endpoint that the program calls."""
+    client: ClientSettings = HttpSettings()
+    """How the model is reached."""
+    model: str | None = None
+    """The model to evaluate; may be left out where the client has one of its own."""
+    sampling: Sampling = Sampling()
+    """Sampling settings imposed on every call."""
+
+    num_tasks: int | None = Field(default=None, ge=1)
+    """How many tasks; None = all."""
+    num_rollouts: int = Field(default=1, ge=1)
+    """Rollouts of each task."""
+    max_concurrent: int = Field(default=32, ge=1)
+    """Rollouts at the same time."""
+    shuffle: bool = False
+    """Take the tasks in random order, the same for the same seed."""
+    seed: int = 0
+    """Seed for the order of tasks."""
+    include: tuple[str, ...] = ()
+    """Only tasks that match one: a key, an id, a pattern of the name such as 'add-*', or a range such as 10:20."""
+    exclude: tuple[str, ...] = ()
+    """No tasks that match one, in the same forms."""
+
+    max_turns: int | None = Field(default=None, ge=1)
+    """Model calls of one rollout; None = unbounded."""
+    max_input_tokens: int | None = Field(default=None, ge=1)
+    """Prompt tokens of one rollout, all calls together; None = unbounded."""
+    max_output_tokens: int | None = Field(default=None, ge=1)
+    """Answer tokens of one rollout, all calls together; None = unbounded."""
+    max_total_tokens: int | None = Field(default=None, ge=1)
+    """Tokens of one rollout, prompts and answers together; None = unbounded."""
+    timeout: Timeouts = Timeouts()
+    """Bounds on the stages of a rollout."""
+    retries: Retries = Retries()
+    """When a failed rollout is tried again."""
+
+    output_dir: Path = Path("outputs")
+    """Where run folders are made."""
+    name: str | None = Field(default=None, min_length=1)
+    """Name of this run's folder; None = the time and a random part."""
+    max_error_share: float = Field(default=0.5, ge=0, le=1)
+    """Share of errored rollouts above which the run has failed (exit 1)."""
+    fail_under: float | None = None
+    """Mean reward over scored rollouts below which the exit code is 3; None = no such gate."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """What is written to the run's log."""
+    display: Literal["auto", "plain", "none"] = "auto"
+    """Progress on stderr; `auto` is `plain` for now."""

@@ -1,0 +1,1 @@
+"""Where programs run: `base`, the contract; `subprocess`, processes on this host."""

@@ -1,0 +1,1 @@
+"""Tasksets that ship: `arithmetic`, the demo; `reverse_text`."""

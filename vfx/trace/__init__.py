@@ -1,0 +1,1 @@
+"""What one rollout said and did: `graph`, the messages; `record`, the whole trace and its JSON form."""
