@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
+from typing import cast
 
 import anyio
 from anyio.abc import TaskStatus
@@ -128,5 +129,5 @@ async def _listen(
 def is_blocked_loop(error: BaseException) -> bool:
     """True when `error` is, or holds only, the exception that broke into code which blocked the event loop."""
     if isinstance(error, BaseExceptionGroup):
-        return all(map(is_blocked_loop, error.exceptions))
+        return all(map(is_blocked_loop, cast("tuple[BaseException, ...]", error.exceptions)))  # pyright: ignore[reportUnknownMemberType]
     return isinstance(error, BlockedLoop)

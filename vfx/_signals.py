@@ -22,7 +22,7 @@ BREAK_IN = signal.SIGURG
 
 
 class BlockedLoop(BaseException):
-    """Raised inside code that keeps the event loop from answering a signal. Not an Exception: no hook should handle it."""
+    """Raised inside code that keeps a signal from being answered; no Exception, as no hook should handle it."""
 
 
 def exit_code(signum: int) -> int:
@@ -52,8 +52,8 @@ class SignalInbox:
     def open(self) -> socket.socket:
         """Start listening; the socket returned becomes readable when a signal has come. End with `close`."""
         reader, writer = socket.socketpair()
-        reader.setblocking(False)
-        writer.setblocking(False)
+        for end in (reader, writer):
+            end.settimeout(0)
         self._insister = os.pipe()
         # Started here and not by the handler: a handler may run while the main thread holds threading's own locks.
         threading.Thread(target=self._insist, args=(self._insister[0],), daemon=True, name="vfx signals").start()
@@ -92,10 +92,13 @@ class SignalInbox:
         with open(pipe, "rb", buffering=0) as wake_ups:
             while wake_ups.read(1):
                 received = len(self._received)
-                while self._taken < received and self._listener is not None:
+                while self._is_unanswered(received):
                     threading.Event().wait(PATIENCE_S)
-                    if self._taken < received and self._listener is not None:
+                    if self._is_unanswered(received):
                         signal.pthread_kill(threading.main_thread().ident or 0, BREAK_IN)
+
+    def _is_unanswered(self, received: int) -> bool:
+        return self._taken < received and self._listener is not None
 
     def _break_in(self, _signum: int, frame: FrameType | None) -> None:
         # Only inside a task: there it ends that task; raised in the loop's own code it would end the loop.

@@ -133,8 +133,8 @@ class TunnelError(InterceptionError):
 def root_cause(error: BaseException) -> BaseException:
     """The one exception that a chain of exception groups with a single member wraps; else `error` itself."""
     if isinstance(error, BaseExceptionGroup):
-        members = cast("tuple[BaseException, ...]", error.exceptions)
-        return root_cause(members[0]) if len(members) == 1 else error
+        members = cast("tuple[BaseException, ...]", error.exceptions)  # pyright: ignore[reportUnknownMemberType]
+        return root_cause(members[0]) if len(members) == 1 else cast("BaseException", error)
     return error
 
 

@@ -1,1 +1,4 @@
-"""What people write environments with: `task`, `taskset`, `harness`, `hooks`, `text`; `registry` finds their classes."""
+"""What people write environments with: `task`, `taskset`, `harness`, `hooks`, `text`.
+
+`registry` finds their classes by what a user names.
+"""

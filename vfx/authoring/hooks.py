@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, TypeVar, cast, overload
+from typing import Any, Literal, TypeVar, overload
 
 import anyio
 import anyio.to_thread
@@ -124,6 +124,4 @@ async def call_hook(hook: Hook, owner: object, available: Mapping[str, Any], lim
     arguments = [available[name] for name in hook.parameters]
     if hook.is_async:
         return await hook.function(owner, *arguments)
-    return await anyio.to_thread.run_sync(
-        cast("Callable[..., Any]", hook.function), owner, *arguments, abandon_on_cancel=True, limiter=limiter
-    )
+    return await anyio.to_thread.run_sync(hook.function, owner, *arguments, abandon_on_cancel=True, limiter=limiter)

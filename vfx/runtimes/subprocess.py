@@ -94,6 +94,7 @@ class SubprocessRuntime(Runtime):
     async def _communicate(self, process: Process, stdin: bytes | None) -> ProgramResult:
         limit = self._settings.max_output_bytes
         out, err = _Tail(limit), _Tail(limit)
+        code = 0
         async with anyio.create_task_group() as group:
             if process.stdout:
                 group.start_soon(out.collect, process.stdout, name="stdout")

@@ -60,9 +60,10 @@ class MessageGraph:
 
     def path(self, leaf: int) -> list[Message]:
         """The messages from the root to node `leaf`."""
-        return [self.nodes[index].message for index in self._ancestry(leaf)][::-1]
+        return [self.nodes[index].message for index in self.ancestry(leaf)][::-1]
 
-    def _ancestry(self, index: int | None) -> Iterator[int]:
+    def ancestry(self, index: int | None) -> Iterator[int]:
+        """Node `index` and those above it, up to the root."""
         while index is not None:
             yield index
             index = self.nodes[index].parent

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic_core import to_jsonable_python
+
 from vfx.errors import ProviderError, RolloutError
 from vfx.messages import Message, Usage
 from vfx.redaction import redact
@@ -58,6 +60,8 @@ class ErrorRecord:
     message: str
     status: int | None = None
     """HTTP status of a provider's answer; None when there was none."""
+    fatal: str | None = None
+    """Set when every other rollout would fail for the same reason."""
     traceback: str | None = None
     """Where foreign code failed; None when the message says it all."""
 
@@ -68,7 +72,7 @@ class ErrorRecord:
         lines = None
         if cause is not None and not isinstance(error, ProviderError):
             lines = redact("".join(traceback.format_exception(cause, limit=-8)))
-        return cls(error.kind, redact(str(error)), getattr(error, "status", None), lines)
+        return cls(error.kind, redact(str(error)), getattr(error, "status", None), error.fatal, lines)
 
 
 @dataclass(slots=True)
@@ -173,8 +177,8 @@ class Trace:
 
     @property
     def reward(self) -> float | None:
-        """The weighted sum of the rewards; None when the rollout is errored or a reward has no score."""
-        if self.errors or any(reward.score is None for reward in self.rewards.values()):
+        """The weighted sum of the rewards; None when the rollout is errored, or there are none."""
+        if self.errors or not self.rewards or any(reward.score is None for reward in self.rewards.values()):
             return None
         return math.fsum(reward.weight * (reward.score or 0.0) for reward in self.rewards.values())
 
@@ -224,7 +228,7 @@ def encode_record(record: Mapping[str, Any]) -> bytes:
 
     Raises:
         ValueError: A number is not finite, or a structure holds itself.
-        TypeError: A value has no JSON form.
+        PydanticSerializationError: A value has no JSON form (a ValueError too).
     """
     try:
         return json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain).encode()
@@ -237,7 +241,7 @@ def _plain(value: Any) -> Any:
         return dict(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     if isinstance(value, Sequence):
         return list(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} has no JSON form: {value!r:.200}")
+    return to_jsonable_python(value)
 
 
 def _fields(record: Any) -> dict[str, Any]:

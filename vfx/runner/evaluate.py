@@ -1,0 +1,213 @@
+"""One eval: every planned rollout, as many at a time as asked for, each kept as soon as it has ended."""
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from vfx import __version__
+from vfx._concurrency import Shutdown, is_blocked_loop
+from vfx.errors import RunError
+from vfx.redaction import redact
+from vfx.runner.config import EvalConfig
+from vfx.runner.environment import Environment
+from vfx.runner.plan import Plan, PlannedRollout
+from vfx.runner.rollout import Rollout
+from vfx.runner.store import SUMMARY, RunStore
+from vfx.runner.summary import Tally
+from vfx.trace.record import Trace
+
+__all__ = ["Outcome", "Run", "evaluate"]
+
+log = logging.getLogger(__name__)
+
+FATAL_SAMPLE = 8
+"""This many rollouts that all failed for the same fatal reason, and nothing else yet, end the run early."""
+RETRY_PAUSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended, for the shell and for people."""
+
+    exit_code: int
+    reason: str
+
+
+@dataclass
+class Run:
+    """A run under way, as whoever watches it sees it."""
+
+    config: EvalConfig
+    environment: Environment
+    plan: Plan
+    store: RunStore
+    shutdown: Shutdown
+    tally: Tally = field(default_factory=Tally)
+    phase: str = "starting"
+    """`starting`, `running`, `stopping`, `done`."""
+    ended: float | None = None
+    """Seconds since the epoch; None while it goes on."""
+    failure: str | None = None
+    """Why the run as a whole can't go on; None when it can."""
+    _fatal: list[str | None] = field(default_factory=list[str | None])
+    _has_turned: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """Where its results are kept."""
+        return self.store.folder
+
+    @property
+    def seconds(self) -> float:
+        """How long it has taken so far."""
+        return (self.ended or time.time()) - self.tally.started
+
+    def outcome(self) -> Outcome:
+        """The exit code and its cause, by the table in the documentation."""
+        tally, config = self.tally, self.config
+        if (code := self.shutdown.exit_code) is not None:
+            return Outcome(code, "interrupted" if code == 130 else "terminated")
+        if self.failure is not None:
+            return Outcome(1, self.failure)
+        if not tally.scored:
+            return Outcome(1, "nothing was scored")
+        if tally.error_share > config.max_error_share:
+            share = f"{tally.error_share:.0%} of the rollouts are errored"
+            return Outcome(1, f"{share}, more than --max-error-share {config.max_error_share:g}")
+        if config.fail_under is not None:
+            reward = tally.reward.mean
+            if reward is None or reward < config.fail_under:
+                shown = "no mean reward" if reward is None else f"mean reward {reward:.4g}"
+                return Outcome(3, f"{shown}, less than --fail-under {config.fail_under:g}")
+        return Outcome(0, "finished")
+
+    def to_record(self) -> dict[str, Any]:
+        """The summary as plain data, in the form that `summary.json` keeps."""
+        outcome, config = self.outcome(), self.config
+        return {
+            "schema_version": 1,
+            "vfx_version": __version__,
+            "environment": config.taskset.id,
+            "model": self.environment.model,
+            "harness": config.harness.id,
+            "run_dir": str(self.folder),
+            "started": self.tally.started,
+            "seconds": round(self.seconds, 3),
+            "tasks": len(self.plan.tasks),
+            "rollouts_per_task": self.plan.num_rollouts,
+            **self.tally.to_record(),
+            "retries": self.environment.client.waiting.retries,
+            "peak_servers": self.environment.interception.peak_servers,
+            "servers_left": self.environment.interception.num_servers,
+            "exit_code": outcome.exit_code,
+            "exit_reason": redact(outcome.reason),
+        }
+
+    def note(self, trace: Trace) -> None:
+        """Count a finished rollout, and end the run when it can only go on failing."""
+        self.tally.add(trace)
+        self._has_turned = self._has_turned or trace.num_turns > 0
+        if self._has_turned:
+            return
+        self._fatal.append(trace.errors[0].fatal if trace.errors else None)
+        enough = min(len(self.plan), max(3, min(self.config.max_concurrent, FATAL_SAMPLE)))
+        if len(self._fatal) >= enough and self._fatal[0] is not None and len(set(self._fatal)) == 1:
+            self.failure = f"stopped after {enough} rollouts that all failed alike: {trace.errors[0].message}"
+
+
+async def evaluate(run: Run) -> Outcome:
+    """Carry out a run; its summary is written whatever happens.
+
+    Returns:
+        How it ended. Errors of rollouts are data; one that ends the run is in the outcome.
+    """
+    run.tally.planned = len(run.plan)
+    run.tally.started = time.time()
+    log.info("run of %d rollouts in %s", run.tally.planned, run.folder)
+    try:
+        async with run.environment.serving():
+            run.phase = "running"
+            try:
+                await _run_all(run)
+            finally:
+                run.phase = "stopping"
+    except* RunError as group:
+        run.failure = "; ".join(dict.fromkeys(str(error) for error in _leaves(group)))
+        log.error("the run failed: %s", run.failure)  # noqa: TRY400 - the user's message, not a bug
+    finally:
+        run.ended = time.time()
+        run.phase = "done"
+        record = run.to_record()
+        run.store.write_whole(SUMMARY, json.dumps(record, indent=2).encode() + b"\n")
+        log.info("exit code %d: %s", record["exit_code"], record["exit_reason"])
+    return run.outcome()
+
+
+def _leaves(group: BaseExceptionGroup[RunError]) -> Iterator[RunError]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
+async def _run_all(run: Run) -> None:
+    waiting = iter(run.plan)
+    async with anyio.create_task_group() as group:
+        for number in range(min(run.config.max_concurrent, len(run.plan))):
+            group.start_soon(_work, run, waiting, group.cancel_scope, name=f"worker {number}")
+
+
+async def _work(run: Run, waiting: Iterator[PlannedRollout], everything: anyio.CancelScope) -> None:
+    for planned in waiting:
+        run.tally.running += 1
+        try:
+            await _finish(run, planned)
+        finally:
+            run.tally.running -= 1
+        if run.failure is not None:
+            everything.cancel()
+
+
+async def _finish(run: Run, planned: PlannedRollout) -> None:
+    """Run one rollout to an end that counts, trying again where the configuration says so."""
+    retries = run.config.retries
+    for attempt in range(retries.max_attempts):
+        rollout = Rollout(run.environment, planned, attempt)
+        trace = rollout.trace
+        try:
+            await rollout.run()
+        except anyio.get_cancelled_exc_class():
+            await _interrupted(run, trace)
+            raise
+        except BaseException as error:
+            if not is_blocked_loop(error):
+                raise
+            # A signal has come and this rollout's code kept it waiting; the cancellation follows at once.
+            await _interrupted(run, trace)
+            await anyio.sleep_forever()
+        error = trace.errors[0] if trace.errors else None
+        is_last = attempt + 1 == retries.max_attempts
+        if error is None or is_last or error.fatal is not None or error.kind not in retries.on:
+            await run.store.append(trace)
+            run.note(trace)
+            if error is not None:
+                log.warning("%s#%d errored: %s: %s", planned.task.key, planned.rollout, error.kind, error.message)
+            return
+        log.info("%s#%d is tried again after: %s", planned.task.key, planned.rollout, error.message)
+        run.tally.retried += 1
+        run.tally.add_cost(trace)
+        await run.store.append_attempt(trace, "retried")
+        await anyio.sleep(RETRY_PAUSE_S * 2**attempt)
+
+
+async def _interrupted(run: Run, trace: Trace) -> None:
+    run.tally.interrupted += 1
+    run.tally.add_cost(trace)
+    await run.store.append_attempt(trace, "interrupted")
