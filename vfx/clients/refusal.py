@@ -78,7 +78,7 @@ def _excerpt(body: bytes) -> str:
     error = fields.get("error")
     nested = cast("dict[str, Any]", error).get("message") if isinstance(error, dict) else error
     said = nested or fields.get("message") or fields.get("detail")
-    text = said if isinstance(said, str) else body[: 16 * EXCERPT].decode("utf-8", "replace")
+    text = said if isinstance(said, str) else body.decode("utf-8", "replace")
     # Masked before it is cut: half a secret would not be recognised.
     line = "".join(char if char.isprintable() else " " for char in redact(text))
     line = " ".join(line.split())

@@ -1,0 +1,181 @@
+"""One request to a provider over aiohttp, the only module that knows that library."""
+
+import errno
+import io
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import aiohttp
+import anyio
+from yarl import URL
+
+from vfx.clients.base import ProviderRequest
+from vfx.clients.endpoint import Endpoint
+from vfx.errors import ProviderError
+from vfx.redaction import redact
+
+__all__ = ["Exchange", "NotConnected", "Transport", "open_transport"]
+
+DNS_CACHE_S = 300
+# Most servers close an idle connection after 5 s or more; one that outlives that loses a call to the race.
+KEEPALIVE_S = 4.5
+# Larger bodies are written in pieces, so that one does not hold up the others.
+LARGE_BODY = 1 << 20
+
+_NOT_FOR_PROGRAMS = frozenset(
+    {
+        "connection",
+        "content-encoding",
+        "content-length",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-connection",
+        "set-cookie",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+
+
+class NotConnected(Exception):
+    """There was no connection, or it broke before the answer was there: the request may be sent again."""
+
+    def __init__(self, message: str, *, fatal: str | None = None, is_final: bool = False) -> None:
+        super().__init__(message)
+        self.fatal = fatal
+        """Why every other call would fail too; None = it may be just this one."""
+        self.is_final = is_final
+        """True when sending again is of no use."""
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A provider's answer: status and headers, and the body read or still to come."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+    chunks: "Chunks | None"
+    _response: aiohttp.ClientResponse
+
+    def close(self) -> None:
+        """Close the connection, unless the body was read to its end and the connection serves others by now."""
+        self._response.close()
+
+
+class Chunks:
+    """The body of a stream, unpacked, as it arrives. No generator: one that is left half-read needs no clean-up."""
+
+    def __init__(self, response: aiohttp.ClientResponse, host: str, idle_timeout: float) -> None:
+        self._response = response
+        self._host = host
+        self._idle_timeout = idle_timeout
+
+    def __aiter__(self) -> "Chunks":
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            chunk = await self._response.content.readany()
+        except aiohttp.ServerTimeoutError as error:
+            raise _silence(self._host, self._idle_timeout) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise ProviderError(f"provider stream incomplete: {self._host} {_words(error)}") from error
+        if not chunk:
+            raise StopAsyncIteration
+        return chunk
+
+
+class Transport:
+    """Connections to one endpoint, as many as there are calls."""
+
+    def __init__(self, session: aiohttp.ClientSession, endpoint: Endpoint, idle_timeout: float) -> None:
+        self._session = session
+        self._endpoint = endpoint
+        self._idle_timeout = idle_timeout
+
+    async def exchange(self, request: ProviderRequest) -> Exchange:
+        """Send `request` once.
+
+        Raises:
+            NotConnected: It may be sent again.
+            ProviderError: The provider was silent for too long.
+        """
+        host = self._endpoint.host
+        try:
+            return await self._exchange(request)
+        except (aiohttp.ServerTimeoutError, TimeoutError) as error:
+            raise _silence(host, self._idle_timeout) from error
+        except aiohttp.ClientHttpProxyError as error:
+            raise NotConnected(f"the proxy for {host} answered HTTP {error.status}", is_final=True) from error
+        except aiohttp.ClientSSLError as error:
+            text = redact(f"no secure connection to {host}: {error.os_error}")
+            raise NotConnected(text, fatal=f"no secure connection to {host}", is_final=True) from error
+        except aiohttp.ClientProxyConnectionError as error:
+            text = f"the proxy for {host} can't be reached: {error.os_error.strerror}"
+            raise NotConnected(text, fatal="proxy not reached") from error
+        except aiohttp.ClientConnectorDNSError as error:
+            raise NotConnected(f"unknown host: {host}", fatal=f"unknown host: {host}") from error
+        except aiohttp.ClientConnectorError as error:
+            if error.os_error.errno == errno.ECONNREFUSED:
+                raise NotConnected(f"{host} refused the connection", fatal=f"refused by {host}") from error
+            text = f"no connection to {host}: {error.os_error.strerror or error.os_error}"
+            raise NotConnected(text, fatal=f"no connection to {host}") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise NotConnected(f"{host} {_words(error)}") from error
+
+    async def _exchange(self, request: ProviderRequest) -> Exchange:
+        response = await self._send(request)
+        try:
+            headers = _passing(response)
+            if request.is_stream and response.status < 300:
+                chunks = Chunks(response, self._endpoint.host, self._idle_timeout)
+                return Exchange(response.status, headers, b"", chunks, response)
+            return Exchange(response.status, headers, await response.read(), None, response)
+        except BaseException:
+            response.close()
+            raise
+
+    async def _send(self, request: ProviderRequest) -> aiohttp.ClientResponse:
+        body = io.BytesIO(request.body) if len(request.body) > LARGE_BODY else request.body
+        # The library's own limits begin after the body was written; a provider may also stop reading it.
+        with anyio.fail_after(2 * self._idle_timeout):
+            return await self._session.request(
+                request.method,
+                URL(self._endpoint.url(request.path)),
+                data=body or None,
+                headers=self._endpoint.headers(request.headers),
+                allow_redirects=False,
+                proxy=self._endpoint.proxy,
+            )
+
+
+@asynccontextmanager
+async def open_transport(endpoint: Endpoint, idle_timeout: float) -> AsyncGenerator[Transport]:
+    """Connections to `endpoint`, closed on leaving; silence of `idle_timeout` seconds ends a call."""
+    # Every rollout may call at the same time; how many there are is bounded elsewhere.
+    connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=DNS_CACHE_S, keepalive_timeout=KEEPALIVE_S)
+    timeout = aiohttp.ClientTimeout(total=None, connect=idle_timeout, sock_connect=idle_timeout, sock_read=idle_timeout)
+    async with aiohttp.ClientSession(
+        connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
+    ) as session:
+        yield Transport(session, endpoint, idle_timeout)
+
+
+def _passing(response: aiohttp.ClientResponse) -> list[tuple[str, str]]:
+    named = {name.strip().lower() for name in response.headers.get("Connection", "").split(",")}
+    dropped = _NOT_FOR_PROGRAMS | named
+    return [(name, value) for name, value in response.headers.items() if name.lower() not in dropped]
+
+
+def _silence(host: str, idle_timeout: float) -> ProviderError:
+    return ProviderError(f"provider idle timeout: no byte for {idle_timeout:g} s from {host}")
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientResponseError | aiohttp.ContentEncodingError):
+        return f"sent what is not HTTP as expected: {redact(str(error))}"
+    return "closed the connection before the answer was complete"
