@@ -85,13 +85,21 @@ class ProviderError(RolloutError):
     kind: ClassVar[str] = "provider"
 
     def __init__(
-        self, message: str, *, status: int | None = None, fatal: str | None = None, truncated: bool = False
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        fatal: str | None = None,
+        truncated: bool = False,
+        is_final: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.fatal = fatal
         self.truncated = truncated
         """True when the prompt no longer fits the model's context: the rollout ends as truncated, not as an error."""
+        self.is_final = is_final
+        """True when the same call would be refused again for longer than the user waits: programs need not ask again."""
 
 
 class TaskError(RolloutError):

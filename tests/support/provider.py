@@ -49,6 +49,7 @@ class Provider:
         self._replies = list(replies)
         self._default = default
         self._listener = listener
+        self.port: int = listener.getsockname()[1]
         self._arrival = anyio.Event()
         self._connections = 0
         self._running = 0
@@ -60,11 +61,7 @@ class Provider:
     @property
     def base_url(self) -> str:
         """What an SDK is given."""
-        return "http://{}:{}/v1".format(*self._listener.getsockname())
-
-    @property
-    def port(self) -> int:
-        return self._listener.getsockname()[1]
+        return f"http://127.0.0.1:{self.port}/v1"
 
     async def arrived(self, count: int = 1) -> None:
         """Wait until `count` requests in all have come."""

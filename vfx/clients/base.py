@@ -37,11 +37,11 @@ class HttpSettings(Settings):
 
     type: Literal["http"] = "http"
     base_url: str = "https://api.openai.com/v1"
-    """The endpoint's address as its SDK wants it, usually ending in /v1."""
+    """The endpoint's address as its SDK wants it, usually ending in /v1; `user:password@` is used when no key is."""
     api_key_var: str | None = "OPENAI_API_KEY"
     """Name of the environment variable that holds the key; `none` for an endpoint without one."""
     headers: dict[str, str] = Field(default_factory=dict)
-    """Headers for every request. A value `env:NAME` is read from the environment; a literal one is masked when saved."""
+    """Headers for every request. `env:NAME` is read from the environment; a literal value is masked when saved."""
     idle_timeout: float = Field(default=600.0, gt=0)
     """Seconds without a byte from the provider, or without a connection, until a call fails."""
     max_retries: int = Field(default=5, ge=0)

@@ -8,6 +8,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from vfx.clients.base import HttpSettings
@@ -57,6 +58,13 @@ class Endpoint:
 
     def headers(self, passing: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         """The headers of one request: ours and the user's before the program's of the same name."""
+        kept = [pair for pair in passing if pair[0].lower() not in self._replaced]
+        if not any(name.lower() == "user-agent" for name, _ in [*kept, *self._own]):
+            kept.append(("User-Agent", "vfx"))
+        return kept + self._own
+
+    @cached_property
+    def _own(self) -> list[tuple[str, str]]:
         own = {
             # What the transport unpacks; a program's own list may name what it does not.
             "accept-encoding": ("Accept-Encoding", "gzip, deflate"),
@@ -65,9 +73,11 @@ class Endpoint:
         if authorization := self._authorization():
             own["authorization"] = ("Authorization", authorization)
         own |= {name.lower(): (name, value) for name, value in self._headers.items() if value is not None}
-        if not any(name.lower() == "user-agent" for name, _ in passing):
-            own.setdefault("user-agent", ("User-Agent", "vfx"))
-        return [pair for pair in passing if pair[0].lower() not in own | dict.fromkeys(_RESERVED)] + [*own.values()]
+        return [*own.values()]
+
+    @cached_property
+    def _replaced(self) -> frozenset[str]:
+        return _RESERVED | {name.lower() for name, _ in self._own}
 
     def _authorization(self) -> str | None:
         if self._key is not None:

@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
@@ -11,17 +12,33 @@ import anyio
 from vfx.clients.base import Client, HttpSettings, ProviderRequest, ProviderResponse
 from vfx.clients.endpoint import Endpoint
 from vfx.clients.refusal import is_out_of_quota, refusal
-from vfx.clients.retry import RETRIED, Pace, asked_wait, backoff, spread
+from vfx.clients.retry import RETRIED, NotConnectedError, Pace, asked_wait, backoff, spread
 from vfx.errors import Mistake, ProviderError
 
 if TYPE_CHECKING:
-    from vfx.clients.transport import Exchange, NotConnected, Transport
+    from vfx.clients.transport import Exchange, Transport
 
 __all__ = ["HttpClient"]
 
 # An endpoint that never answered is most likely a wrong address: the user should hear of it soon.
 FIRST_CONTACT_RETRIES = 2
 FIRST_CONTACT_WAIT_S = 0.25
+
+
+@dataclass(slots=True)
+class _Effort:
+    """What one call has taken so far."""
+
+    attempts: int = 0
+    waited: float = 0.0
+    holds: int = 0
+    """Waits for the pace of the endpoint since it last answered anyone."""
+    successes: int = 0
+    """Answers that the pace had seen at the last of these waits."""
+
+    @property
+    def suffix(self) -> str:
+        return f" (after {self.attempts} attempts)" if self.attempts > 1 else ""
 
 
 class HttpClient(Client):
@@ -84,47 +101,111 @@ class HttpClient(Client):
         """See `Client.send`."""
         if self._transport is None:
             raise RuntimeError("the client is not serving")
-        call = _Call(self, self._transport, request)
-        exchange, error = await call.exchange()
+        effort = _Effort(successes=self._pace.successes)
+        exchange, error = await self._call(self._transport, request, effort)
         try:
             yield ProviderResponse(
-                exchange.status, exchange.headers, exchange.body, exchange.chunks, error, call.attempts, call.waited
+                exchange.status, exchange.headers, exchange.body, exchange.chunks, error, effort.attempts, effort.waited
             )
         finally:
             exchange.close()
 
-    async def _pause(self, seconds: float, reason: str) -> float:
-        """Wait, visibly; returns the seconds."""
+    async def _call(
+        self, transport: "Transport", request: ProviderRequest, effort: _Effort
+    ) -> tuple["Exchange", ProviderError | None]:
+        while True:
+            await self._keep_pace(effort)
+            effort.attempts += 1
+            self.waiting.retries += effort.attempts > 1
+            try:
+                exchange = await transport.exchange(request)
+            except NotConnectedError as failure:
+                await self._before_reconnect(failure, effort)
+                continue
+            self._has_answered = True
+            self._pace.successes += exchange.status != 429
+            if exchange.status < 300:
+                return exchange, None
+            error = self._too_long_a_wait(exchange) or self._final_refusal(request, exchange, effort)
+            if error:
+                return exchange, error
+            await self._before_retry(exchange, effort)
+
+    def _too_long_a_wait(self, exchange: "Exchange") -> ProviderError | None:
+        asked, longest = asked_wait(exchange.headers, self._clock()), self._settings.max_retry_wait
+        if exchange.status not in RETRIED or asked is None or asked <= longest:
+            return None
+        why = "rate limited" if exchange.status == 429 else f"HTTP {exchange.status}"
+        text = f"{why}: {self._endpoint.host} asked to wait {asked:g} s, more than --client.max-retry-wait {longest:g}"
+        return ProviderError(text, status=exchange.status)
+
+    def _final_refusal(self, request: ProviderRequest, exchange: "Exchange", effort: _Effort) -> ProviderError | None:
+        """The error that ends the call; None when it is sent again. Others are held back in either case."""
+        status = exchange.status
+        is_retried = status in RETRIED and not is_out_of_quota(status, exchange.body)
+        if is_retried:
+            self._hold_back(exchange, effort)
+        if is_retried and effort.attempts <= self._settings.max_retries:
+            return None
+        host, key_var = self._endpoint.host, self._endpoint.key_var
+        return refusal(
+            request, status, exchange.headers, exchange.body, host=host, key_var=key_var, suffix=effort.suffix
+        )
+
+    def _hold_back(self, exchange: "Exchange", effort: _Effort) -> None:
+        now = self._clock()
+        asked = asked_wait(exchange.headers, now)
+        if exchange.status == 429 or (exchange.status == 503 and asked is not None):
+            failures = max(effort.attempts, effort.holds + 1)
+            wait = backoff(failures, self._settings.max_retry_wait, 1.0) if asked is None else asked
+            self._pace.hold(now + wait, f"{exchange.status} from {self._endpoint.host}")
+
+    async def _before_retry(self, exchange: "Exchange", effort: _Effort) -> None:
+        now = self._clock()
+        if self._pace.wait(now):
+            return  # The pace makes this call wait like all others.
+        asked = asked_wait(exchange.headers, now)
+        longest = self._settings.max_retry_wait
+        wait = backoff(effort.attempts, longest, self._jitter()) if asked is None else spread(asked, self._jitter())
+        await self._pause(wait, f"HTTP {exchange.status} from {self._endpoint.host}", effort)
+
+    async def _before_reconnect(self, failure: NotConnectedError, effort: _Effort) -> None:
+        allowed, first = self._settings.max_retries, None
+        if not self._has_answered:
+            allowed, first = min(allowed, FIRST_CONTACT_RETRIES), FIRST_CONTACT_WAIT_S
+        if failure.is_final or effort.attempts > allowed:
+            raise ProviderError(f"{failure}{effort.suffix}", fatal=failure.fatal) from failure
+        wait = backoff(effort.attempts, self._settings.max_retry_wait, self._jitter(), first=first)
+        await self._pause(wait, str(failure), effort)
+
+    async def _keep_pace(self, effort: _Effort) -> None:
+        while (left := self._pace.wait(self._clock())) > 0:
+            if effort.successes != self._pace.successes:
+                effort.successes, effort.holds = self._pace.successes, 0
+            # Each time the wait was over, someone else was refused again: this call need not ask to know.
+            if effort.holds > self._settings.max_retries:
+                text = f"rate limited: {self._endpoint.host} lets no call through, waited {effort.waited:.1f} s"
+                raise ProviderError(text, status=429)
+            effort.holds += 1
+            await self._pause(spread(left, self._jitter()), self._pace.reason, effort)
+
+    async def _pause(self, seconds: float, reason: str, effort: _Effort) -> None:
+        effort.waited += seconds
         with self._seen_waiting(seconds, reason):
             await self._sleep(seconds)
-        return seconds
 
     @contextmanager
     def _seen_waiting(self, seconds: float, reason: str) -> Generator[None]:
         wait = object()
         self._waits[wait] = self._clock() + seconds
-        self.waiting.reason = reason
-        self._count_waits()
+        self._count_waits(reason)
         try:
             yield
         finally:
             del self._waits[wait]
-            self._count_waits()
+            self._count_waits(self.waiting.reason)
 
-    def _count_waits(self) -> None:
+    def _count_waits(self, reason: str) -> None:
         self.waiting.calls = len(self._waits)
         self.waiting.until = max(self._waits.values(), default=0.0)
-        if not self._waits:
-            self.waiting.reason = ""
-
-
-class _Call:
-    """One request on its way to an answer: its attempts, and what it waited for."""
-
-    def __init__(self, client: HttpClient, transport: "Transport", request: ProviderRequest) -> None:
-        self._client = client
-        self._transport = transport
-        self._request = request
-        self._holds = 0
-        self.attempts = 0
-        self.waited = 0.0
+        self.waiting.reason = reason if self._waits else ""

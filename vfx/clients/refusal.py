@@ -24,6 +24,7 @@ def refusal(
     *,
     host: str,
     key_var: str | None,
+    suffix: str = "",
 ) -> ProviderError:
     """What a person should know about an answer that is an error: who, what, for which model, and the way out.
 
@@ -34,9 +35,10 @@ def refusal(
         body: Of the answer.
         host: For the message.
         key_var: Name of the variable that holds the key; None = there is none.
+        suffix: Ends the first part of the message, such as " (after 3 attempts)".
     """
     model = _model(request)
-    text = f"HTTP {status} from {host}" + (f" for model {model!r}" if model else "")
+    text = f"HTTP {status} from {host}" + (f" for model {model!r}" if model else "") + suffix
     location = next((value for name, value in headers if name.lower() == "location"), "")
     words = _excerpt(body)
     if 300 <= status < 400:

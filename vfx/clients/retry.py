@@ -4,12 +4,23 @@ import math
 from collections.abc import Sequence
 from email.utils import parsedate_to_datetime
 
-__all__ = ["RETRIED", "Pace", "asked_wait", "backoff", "spread"]
+__all__ = ["RETRIED", "NotConnectedError", "Pace", "asked_wait", "backoff", "spread"]
 
 RETRIED = frozenset({408, 429, 500, 502, 503, 504, 529})
 """Statuses after which the same request may succeed."""
 
 FIRST_BACKOFF_S = 0.5
+
+
+class NotConnectedError(Exception):
+    """There was no connection, or it broke before the answer was there: the request may be sent again."""
+
+    def __init__(self, message: str, *, fatal: str | None = None, is_final: bool = False) -> None:
+        super().__init__(message)
+        self.fatal = fatal
+        """Why every other call would fail too; None = it may be just this one."""
+        self.is_final = is_final
+        """True when sending again is of no use."""
 
 
 def asked_wait(headers: Sequence[tuple[str, str]], now: float) -> float | None:
@@ -44,9 +55,16 @@ def _number(text: str | None) -> float | None:
     return max(0.0, value) if math.isfinite(value) else None
 
 
-def backoff(failures: int, longest: float, jitter: float) -> float:
-    """Seconds to wait after that many failures in a row, when nobody said how long; `jitter` is within [0, 1)."""
-    base = min(FIRST_BACKOFF_S * 2.0 ** min(failures - 1, 32), longest)
+def backoff(failures: int, longest: float, jitter: float, *, first: float | None = None) -> float:
+    """Seconds to wait after that many failures in a row, when nobody said how long.
+
+    Args:
+        failures: At least 1.
+        longest: Bound in seconds.
+        jitter: Within [0, 1]; 1 makes it a quarter shorter.
+        first: Seconds after the first failure; None = the usual 0.5.
+    """
+    base = min((FIRST_BACKOFF_S if first is None else first) * 2.0 ** min(failures - 1, 32), longest)
     return base * (1 - 0.25 * jitter)
 
 

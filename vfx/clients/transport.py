@@ -2,7 +2,7 @@
 
 import errno
 import io
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -12,16 +12,17 @@ from yarl import URL
 
 from vfx.clients.base import ProviderRequest
 from vfx.clients.endpoint import Endpoint
+from vfx.clients.retry import NotConnectedError
 from vfx.errors import ProviderError
 from vfx.redaction import redact
 
-__all__ = ["Exchange", "NotConnected", "Transport", "open_transport"]
+__all__ = ["Exchange", "Transport", "open_transport"]
 
 DNS_CACHE_S = 300
-# Most servers close an idle connection after 5 s or more; one that outlives that loses a call to the race.
-KEEPALIVE_S = 4.5
 # Larger bodies are written in pieces, so that one does not hold up the others.
 LARGE_BODY = 1 << 20
+# Gateways put their diagnostics into headers.
+MAX_HEADER = 1 << 16
 
 _NOT_FOR_PROGRAMS = frozenset(
     {
@@ -38,17 +39,6 @@ _NOT_FOR_PROGRAMS = frozenset(
         "upgrade",
     }
 )
-
-
-class NotConnected(Exception):
-    """There was no connection, or it broke before the answer was there: the request may be sent again."""
-
-    def __init__(self, message: str, *, fatal: str | None = None, is_final: bool = False) -> None:
-        super().__init__(message)
-        self.fatal = fatal
-        """Why every other call would fail too; None = it may be just this one."""
-        self.is_final = is_final
-        """True when sending again is of no use."""
 
 
 @dataclass(slots=True)
@@ -101,7 +91,7 @@ class Transport:
         """Send `request` once.
 
         Raises:
-            NotConnected: It may be sent again.
+            NotConnectedError: It may be sent again.
             ProviderError: The provider was silent for too long.
         """
         host = self._endpoint.host
@@ -110,22 +100,25 @@ class Transport:
         except (aiohttp.ServerTimeoutError, TimeoutError) as error:
             raise _silence(host, self._idle_timeout) from error
         except aiohttp.ClientHttpProxyError as error:
-            raise NotConnected(f"the proxy for {host} answered HTTP {error.status}", is_final=True) from error
+            raise NotConnectedError(f"the proxy for {host} answered HTTP {error.status}", is_final=True) from None
         except aiohttp.ClientSSLError as error:
             text = redact(f"no secure connection to {host}: {error.os_error}")
-            raise NotConnected(text, fatal=f"no secure connection to {host}", is_final=True) from error
+            raise NotConnectedError(text, fatal=f"no secure connection to {host}", is_final=True) from error
         except aiohttp.ClientProxyConnectionError as error:
             text = f"the proxy for {host} can't be reached: {error.os_error.strerror}"
-            raise NotConnected(text, fatal="proxy not reached") from error
+            raise NotConnectedError(text, fatal="proxy not reached") from error
         except aiohttp.ClientConnectorDNSError as error:
-            raise NotConnected(f"unknown host: {host}", fatal=f"unknown host: {host}") from error
+            raise NotConnectedError(f"unknown host: {host}", fatal=f"unknown host: {host}") from error
         except aiohttp.ClientConnectorError as error:
             if error.os_error.errno == errno.ECONNREFUSED:
-                raise NotConnected(f"{host} refused the connection", fatal=f"refused by {host}") from error
+                raise NotConnectedError(f"{host} refused the connection", fatal=f"refused by {host}") from error
             text = f"no connection to {host}: {error.os_error.strerror or error.os_error}"
-            raise NotConnected(text, fatal=f"no connection to {host}") from error
+            raise NotConnectedError(text, fatal=f"no connection to {host}") from error
+        except aiohttp.ClientResponseError as error:
+            # Not chained: its text holds the whole URL, its representation our headers.
+            raise NotConnectedError(f"{host} sent no proper HTTP: {redact(error.message)}") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise NotConnected(f"{host} {_words(error)}") from error
+            raise NotConnectedError(f"{host} {_words(error)}") from error
 
     async def _exchange(self, request: ProviderRequest) -> Exchange:
         response = await self._send(request)
@@ -157,10 +150,15 @@ class Transport:
 async def open_transport(endpoint: Endpoint, idle_timeout: float) -> AsyncGenerator[Transport]:
     """Connections to `endpoint`, closed on leaving; silence of `idle_timeout` seconds ends a call."""
     # Every rollout may call at the same time; how many there are is bounded elsewhere.
-    connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=DNS_CACHE_S, keepalive_timeout=KEEPALIVE_S)
+    connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=DNS_CACHE_S)
     timeout = aiohttp.ClientTimeout(total=None, connect=idle_timeout, sock_connect=idle_timeout, sock_read=idle_timeout)
     async with aiohttp.ClientSession(
-        connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
+        connector=connector,
+        timeout=timeout,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+        max_line_size=MAX_HEADER,
+        max_field_size=MAX_HEADER,
     ) as session:
         yield Transport(session, endpoint, idle_timeout)
 
@@ -176,6 +174,6 @@ def _silence(host: str, idle_timeout: float) -> ProviderError:
 
 
 def _words(error: Exception) -> str:
-    if isinstance(error, aiohttp.ClientResponseError | aiohttp.ContentEncodingError):
-        return f"sent what is not HTTP as expected: {redact(str(error))}"
+    if "content-encoding" in str(error):
+        return "sent a body that can't be unpacked"
     return "closed the connection before the answer was complete"

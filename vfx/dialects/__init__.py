@@ -1,1 +1,4 @@
-"""Wire formats of model providers, pure: `chat`, OpenAI chat completions; `sse`, server-sent events."""
+"""Wire formats of model providers, pure.
+
+`chat`: OpenAI chat completions; `chat_stream`: the same, streamed; `sse`: server-sent events.
+"""

@@ -25,10 +25,17 @@ class EventParser:
 
     def __init__(self) -> None:
         self._pending = bytearray()
+        self._searched = 0
         self._after_cr = False
         self._is_first_line = True
+        self._is_in_event = False
         self._data: list[str] = []
         self._type = ""
+
+    @property
+    def is_between_events(self) -> bool:
+        """True when the bytes so far end where an event has ended, so that a comment can follow."""
+        return not (self._is_in_event or self._after_cr or self._pending)
 
     def feed(self, piece: bytes) -> list[Event]:
         """Take the next bytes of the stream; returns the events they completed, oldest first."""
@@ -39,8 +46,8 @@ class EventParser:
         self._pending += piece
         events: list[Event] = []
         start = 0
-        while (end := self._line_end(start)) >= 0:
-            self._take_line(bytes(self._pending[start:end]), events)
+        while (end := self._line_end(max(start, self._searched))) >= 0:
+            self._take_line(self._pending[start:end], events)
             start = end + 1
             if self._pending[end] == 0x0D:
                 if start == len(self._pending):
@@ -48,6 +55,7 @@ class EventParser:
                 elif self._pending[start] == 0x0A:
                     start += 1
         del self._pending[:start]
+        self._searched = len(self._pending)
         return events
 
     def _line_end(self, start: int) -> int:
@@ -55,11 +63,12 @@ class EventParser:
         carriage_return = self._pending.find(b"\r", start, newline if newline >= 0 else len(self._pending))
         return carriage_return if carriage_return >= 0 else newline
 
-    def _take_line(self, raw: bytes, events: list[Event]) -> None:
+    def _take_line(self, raw: bytearray, events: list[Event]) -> None:
         line = raw.decode("utf-8", "replace")
         if self._is_first_line:
             self._is_first_line = False
             line = line.removeprefix("\ufeff")
+        self._is_in_event = bool(line)
         if not line:
             if self._data:
                 events.append(Event("\n".join(self._data), self._type or "message"))

@@ -1,5 +1,6 @@
 """The endpoint that every program calls instead of its provider.
 
-`base`: contract and settings; `session`: one rollout, pure; `server`: the endpoint itself; `placement`: where rollouts
-go, pure; `single`, `static`, `elastic`: the three shapes; `tunnel`: the way in from another host.
+`base`: contract and settings. Pure: `session`, one rollout; `placement`, where rollouts go. The endpoint: `server`, its
+socket; `app`, who may call it and its routes; `exchange`, one request; `relay`, one call to the provider. `single`,
+`static`, `elastic`: the three shapes, over a `fleet` of servers; `tunnel`: the way in from another host.
 """

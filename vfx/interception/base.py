@@ -10,6 +10,7 @@ from pydantic import Field
 
 from vfx.clients.base import Client
 from vfx.interception.session import Session
+from vfx.interception.tunnel import OpenTunnel
 from vfx.settings import Settings
 
 __all__ = [
@@ -68,16 +69,15 @@ class Interception(ABC):
     """Brings servers up and gives rollouts their places on them. Whoever enters it owns it; borrowers only acquire."""
 
     @abstractmethod
-    async def start(self) -> None:
-        """Bring up what the shape starts with.
+    def serving(self) -> AbstractAsyncContextManager[None]:
+        """Holds the servers: what the shape starts with is up inside, and everything is closed afterwards.
+
+        On leaving, what is still starting is cancelled, servers are closed in reverse order, each within a bounded time
+        and whether or not another one's closing fails, and every acquire that still waits gets an error.
 
         Raises:
-            InterceptionError: It can't be.
+            RunError: What the shape starts with can't be.
         """
-
-    @abstractmethod
-    async def stop(self) -> None:
-        """Close every server, in reverse order, and fail every acquire that still waits. Bounded; safe to call twice."""
 
     @abstractmethod
     def acquire(self, session: Session) -> AbstractAsyncContextManager[Slot]:
@@ -90,7 +90,7 @@ class Interception(ABC):
     @property
     @abstractmethod
     def num_servers(self) -> int:
-        """Servers that are up at this moment."""
+        """Servers that are up at this moment; 0 outside `serving`."""
 
     @property
     @abstractmethod
@@ -98,11 +98,22 @@ class Interception(ABC):
         """The most servers that were up at one time."""
 
 
-def create_interception(settings: ServerSettings | StaticSettings | ElasticSettings, client: Client) -> Interception:
-    """The interception that `settings` choose, forwarding to `client`. Its modules are loaded only now."""
+def create_interception(
+    settings: ServerSettings | StaticSettings | ElasticSettings,
+    client: Client,
+    *,
+    open_tunnel: OpenTunnel | None = None,
+) -> Interception:
+    """The interception that `settings` choose. Its modules are loaded only now.
+
+    Args:
+        settings: The shape and its options.
+        client: Where calls go.
+        open_tunnel: The way in from other hosts; None = programs on this host only.
+    """
     module, name = {
         "server": ("single", "SingleServer"),
         "static": ("static", "StaticPool"),
         "elastic": ("elastic", "ElasticPool"),
     }[settings.type]
-    return getattr(import_module(f"vfx.interception.{module}"), name)(settings, client)
+    return getattr(import_module(f"vfx.interception.{module}"), name)(settings, client, open_tunnel=open_tunnel)

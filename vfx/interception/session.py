@@ -1,7 +1,7 @@
 """One rollout's side of the interception, without I/O: what a call may do, what it did, and why it stopped.
 
-The shell asks `admit` before a call, and tells `commit` or `fail` after it. Nothing here awaits, so concurrent calls of
-one rollout see each other's reservations.
+The shell asks `admit` before a call and settles it with `commit`, `fail`, `hang_up`, `stop` or `abandon`, of which the
+first counts. Nothing here awaits, so concurrent calls of one rollout see each other's reservations.
 """
 
 import secrets
@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vfx.errors import ProviderError, RolloutError
+from vfx.errors import InterceptionError, ProviderError, RolloutError
 from vfx.messages import Completion, Message, Sampling, Usage
 from vfx.trace.record import Call, ErrorRecord, Span, Trace
 
@@ -96,6 +96,7 @@ class Session:
         self._limits = limits or Limits()
         self._clock = clock
         self._open_turns: set[Turn] = set()
+        self._num_turns = 0
         self._billed = Usage()
         self._failure: str | None = None
 
@@ -116,7 +117,7 @@ class Session:
     def _reached_limit(self) -> str | None:
         limits, billed = self._limits, self._billed
         # A turn under way counts: concurrent calls can't slip through together.
-        turns = self.trace.num_turns + len(self._open_turns)
+        turns = self._num_turns + len(self._open_turns)
         total = (billed.input_tokens or 0) + (billed.output_tokens or 0)
         reached = {
             "max_turns": limits.max_turns is not None and turns >= limits.max_turns,
@@ -134,13 +135,12 @@ class Session:
         return Refusal(self.trace.stop_condition)
 
     def abandon(self, turn: Turn) -> None:
-        """Give the reservation of `turn` back when the request can't be sent; after commit or fail it does nothing."""
+        """Give the reservation of `turn` back when the request can't be sent; a settled turn stays as it is."""
         self._open_turns.discard(turn)
 
     def commit(self, turn: Turn, completion: Completion) -> None:
-        """Record an answer as a turn of the conversation. Does nothing once the rollout has ended."""
-        self._open_turns.discard(turn)
-        if self.is_closed:
+        """Record an answer as a turn of the conversation. Does nothing once the turn is settled or the rollout over."""
+        if not self._settle(turn):
             return
         self.error = None
         self._billed += completion.usage
@@ -148,10 +148,11 @@ class Session:
         call = self._call(turn)
         call.nodes, call.finish_reasons, call.usage = nodes, completion.finish_reasons, completion.usage
         call.model = completion.model or self.model
+        self._num_turns += bool(nodes)
         self.trace.calls.append(call)
 
     def fail(self, turn: Turn, error: RolloutError, *, partial: Completion | None = None, text: str = "") -> None:
-        """Record a failed call: it is no turn, and no limit counts it as one.
+        """Record a failed call: it is no turn, and no limit counts it as one. Does nothing once the turn is settled.
 
         Args:
             turn: The reservation to give back.
@@ -159,10 +160,26 @@ class Session:
             partial: What had been billed of a stream that broke off.
             text: What had arrived of it.
         """
-        self._open_turns.discard(turn)
-        if self.is_closed:
+        if not self._settle(turn):
             return
+        self._record_failure(turn, error, partial, text)
         self.error = error
+        if isinstance(error, ProviderError) and error.truncated:
+            self.trace.stop_condition = self.trace.stop_condition or "context_length"
+            self.error = None
+
+    def hang_up(self, turn: Turn, *, partial: Completion | None = None, text: str = "") -> None:
+        """The program went away before it had the answer: a failed call, but no cause, since something made it go."""
+        if self._settle(turn):
+            self._record_failure(turn, InterceptionError("program closed the connection"), partial, text)
+
+    def _settle(self, turn: Turn) -> bool:
+        """Give the reservation of `turn` back; returns whether what became of it is still to be recorded."""
+        is_open = turn in self._open_turns
+        self._open_turns.discard(turn)
+        return is_open and not self.is_closed
+
+    def _record_failure(self, turn: Turn, error: RolloutError, partial: Completion | None, text: str) -> None:
         call = self._call(turn)
         call.error = ErrorRecord.of(error)
         call.partial = text or None
@@ -170,9 +187,6 @@ class Session:
             call.usage = partial.usage
             self._billed += partial.usage
         self.trace.calls.append(call)
-        if isinstance(error, ProviderError) and error.truncated:
-            self.trace.stop_condition = self.trace.stop_condition or "context_length"
-            self.error = None
 
     def give_up(self, reason: str) -> None:
         """Refuse every further call: the rollout can't go on, whatever its program tries."""

@@ -1,0 +1,502 @@
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+
+from tests.interception.stage import BODY, Stage, new_session, staged
+from tests.support.provider import Reply, completion, stream
+from vfx.errors import TaskError
+from vfx.interception.session import Limits
+from vfx.messages import Sampling, Usage
+
+pytestmark = pytest.mark.anyio
+
+CUT: dict[str, Any] = {"finish_reason": None, "usage": None, "is_done": False}
+
+
+def error_reply(status: int, message: str = "no", headers: dict[str, str] | None = None, **fields: str) -> Reply:
+    body = json.dumps({"error": {"message": message, **fields}}).encode()
+    return Reply(status, headers or {}, body)
+
+
+async def read_all(response: httpx.Response) -> tuple[list[bytes], bool]:
+    """The pieces that came, and whether the body was ended properly."""
+    pieces: list[bytes] = []
+    try:
+        async for piece in response.aiter_raw():
+            pieces.append(piece)
+    except httpx.RemoteProtocolError:
+        return pieces, False
+    return pieces, True
+
+
+async def ask_stream(stage: Stage, **fields: Any) -> tuple[bytes, bool]:
+    body = json.dumps(BODY | {"stream": True} | fields)
+    headers = {"Content-Type": "application/json"}
+    async with stage.http.stream("POST", "/chat/completions", content=body, headers=headers) as response:
+        assert response.status_code == 200
+        pieces, is_whole = await read_all(response)
+    return b"".join(pieces), is_whole
+
+
+# A whole answer
+
+
+async def test_answer_reaches_the_program_unchanged_and_becomes_a_turn() -> None:
+    reply = completion("four", headers={"x-request-id": "r1", "X-Odd": "caf\u00e9"})
+    async with staged(reply) as stage:
+        response = await stage.post()
+    assert response.content == reply.body
+    assert response.headers["x-request-id"] == "r1"
+    assert [node.message.text for node in stage.session.trace.nodes] == ["Hi", "four"]
+    assert (stage.call.usage, stage.call.finish_reasons) == (Usage(5, 3), ("stop",))
+    assert stage.call.model == "scripted-model"
+    assert stage.call.first_byte is not None
+    assert stage.session.error is None
+
+
+async def test_turn_is_on_the_trace_before_the_program_has_the_answer() -> None:
+    async with staged() as stage:
+        await stage.post()
+        assert stage.session.trace.num_turns == 1
+
+
+async def test_request_bytes_pass_unchanged_when_nothing_is_imposed() -> None:
+    raw = b'{ "messages":[{"role" : "user","content":"a\\ud835b \\u00e9 \xc3\xa9"}],\n "x":1.0,"model":"m" }'
+    async with staged() as stage:
+        assert (await stage.post(raw)).status_code == 200
+        assert stage.provider.requests[0].body == raw
+
+
+async def test_model_and_sampling_are_imposed_and_all_else_stays_in_order() -> None:
+    sampling = Sampling(temperature=0.5, max_tokens=7, extra={"top_k": 3})
+    body = {
+        "stop": ["x"],
+        "model": "theirs",
+        "messages": [{"content": "lone \ud835 \u4f60", "role": "user"}],
+        "temperature": 1,
+        "parallel_tool_calls": False,
+        "unknown": {"b": 1, "a": None},
+    }
+    async with staged(session=new_session(sampling=sampling)) as stage:
+        await stage.post(json.dumps(body).encode())
+        sent = stage.provider.requests[0]
+    expected = body | {"model": "m", "temperature": 0.5, "top_k": 3, "max_tokens": 7}
+    assert list(sent.json().items()) == list(expected.items())
+    assert stage.call.sampling == {"stop": ["x"], "temperature": 0.5, "top_k": 3, "max_tokens": 7}
+
+
+async def test_credentials_and_transport_headers_stay_here_and_features_pass() -> None:
+    headers = {
+        "x-api-key": "mine",
+        "api-key": "mine",
+        "Cookie": "c=1",
+        "Connection": "keep-alive, X-Hop",
+        "X-Hop": "1",
+        "TE": "trailers",
+        "Accept-Encoding": "br",
+        "Idempotency-Key": "k1",
+        "OpenAI-Beta": "assistants=v2",
+        "x-stainless-retry-count": "0",
+    }
+    async with staged() as stage:
+        await stage.post(headers=headers)
+        passed = stage.provider.requests[0].headers
+        secret = stage.slot.api_key
+    assert passed.keys().isdisjoint({"authorization", "x-api-key", "api-key", "cookie", "x-hop", "te", "origin"})
+    assert passed["idempotency-key"] == "k1"
+    assert passed["openai-beta"] == "assistants=v2"
+    assert passed["x-stainless-retry-count"] == "0"
+    assert passed["accept-encoding"] != "br"
+    assert passed["host"].startswith("127.0.0.1")
+    assert secret not in str(passed)
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"{", "line 1 column"),
+        (b"", "line 1 column"),
+        (b"\xff{}", "utf-8"),
+        (b"[]", "expected a JSON object, got list"),
+        (b"{}", "messages: expected a list of messages, got NoneType"),
+        (b'{"messages":"hi"}', "messages: expected a list of messages, got str"),
+        (b'{"messages":["hi"]}', "messages[0]: expected an object, got str"),
+        (b'{"messages":[{"content":"hi"}]}', "messages[0].role: expected text, got None"),
+        (b'{"messages":[{"role":"user","content":5}]}', "messages[0].content: expected text or a list of parts"),
+        (b'{"messages":' + b"[" * 100_000, "nested too deeply"),
+    ],
+)
+async def test_request_that_is_no_completion_is_refused_and_not_sent(raw: bytes, words: str) -> None:
+    async with staged() as stage:
+        response = await stage.post(raw)
+        assert stage.provider.requests == []
+    assert response.status_code == 400
+    assert words in response.json()["error"]["message"]
+    assert stage.calls == []
+
+
+@pytest.mark.parametrize("body", [b"not json", b"[]", b"", b'{"choices":[]}', b'{"choices":[{"message":null}]}'])
+async def test_answer_that_is_no_completion_passes_and_is_a_failed_call(body: bytes) -> None:
+    async with staged(Reply(200, body=body)) as stage:
+        response = await stage.post()
+    assert (response.status_code, response.content) == (200, body)
+    assert stage.call.error is not None
+    assert stage.call.error.message.startswith("answer is not a chat completion: ")
+    assert stage.session.trace.nodes == []
+
+
+async def test_large_bodies_pass() -> None:
+    text = "x\u4f60" * 200_000
+    async with staged(completion(text)) as stage:
+        response = await stage.post(messages=[{"role": "user", "content": text}], temperature=0)
+        assert stage.provider.requests[0].json()["messages"][0]["content"] == text
+    assert response.json()["choices"][0]["message"]["content"] == text
+    assert stage.session.trace.last_reply == text
+
+
+# Failures of the provider
+
+
+async def test_error_keeps_status_body_and_retry_after() -> None:
+    reply = error_reply(429, "slow down", {"Retry-After": "2", "Content-Type": "application/json; charset=utf-8"})
+    async with staged(reply) as stage:
+        response = await stage.post()
+    assert (response.status_code, response.content) == (429, reply.body)
+    assert response.headers["retry-after"] == "2"
+    assert "x-should-retry" not in response.headers
+    assert stage.call.error is not None
+    assert stage.call.error.status == 429
+    assert str(stage.session.error).startswith("HTTP 429")
+
+
+async def test_error_that_every_call_would_meet_is_not_to_be_retried() -> None:
+    async with staged(error_reply(401, headers={"X-Should-Retry": "true"})) as stage:
+        response = await stage.post()
+    assert response.headers.get_list("x-should-retry") == ["false"]
+
+
+async def test_overlong_prompt_ends_the_rollout_as_truncated() -> None:
+    async with staged(error_reply(400, code="context_length_exceeded")) as stage:
+        assert (await stage.post()).status_code == 400
+        again = await stage.post()
+    assert again.json()["error"]["message"] == "rollout stopped: context_length"
+    assert stage.session.trace.stop_condition == "context_length"
+    assert stage.session.error is None
+
+
+async def test_silence_is_told_as_no_answer_and_not_to_be_retried() -> None:
+    async with staged(Reply(None, ending="hang"), idle_timeout=0.2) as stage:
+        response = await stage.post()
+    assert (response.status_code, response.headers["x-should-retry"]) == (502, "false")
+    assert "idle timeout" in response.json()["error"]["message"]
+    assert stage.call.error is not None
+    assert "idle timeout" in stage.call.error.message
+
+
+async def test_a_later_answer_clears_the_failure() -> None:
+    async with staged(error_reply(500)) as stage:
+        assert (await stage.post()).status_code == 500
+        await stage.post()
+    assert stage.session.error is None
+    assert [bool(call.nodes) for call in stage.calls] == [False, True]
+
+
+# Limits and stops
+
+
+async def test_turn_limit_refuses_in_a_form_that_is_not_retried() -> None:
+    async with staged(session=new_session(limits=Limits(max_turns=1))) as stage:
+        await stage.post()
+        response = await stage.post()
+        assert len(stage.provider.requests) == 1
+    assert (response.status_code, response.headers["x-should-retry"]) == (400, "false")
+    assert response.json()["error"]["message"] == "rollout stopped: max_turns"
+    assert stage.session.trace.stop_condition == "max_turns"
+
+
+async def test_a_limit_lets_exactly_so_many_concurrent_calls_through() -> None:
+    session = new_session(limits=Limits(max_turns=5))
+    async with staged(default=completion(delay=0.05), session=session) as stage:
+        statuses: list[int] = []
+
+        async def call() -> None:
+            statuses.append((await stage.post()).status_code)
+
+        async with anyio.create_task_group() as group:
+            for _ in range(12):
+                group.start_soon(call)
+        assert len(stage.provider.requests) == 5
+    assert sorted(statuses) == [200] * 5 + [400] * 7
+    assert session.trace.num_turns == 5
+
+
+async def test_stop_condition_of_the_task_refuses_the_turn() -> None:
+    async def find_stop() -> str | None:
+        return "solved" if session.trace.num_turns else None
+
+    session = new_session(find_stop=find_stop)
+    async with staged(session=session) as stage:
+        assert (await stage.post()).status_code == 200
+        refused = [await stage.post(), await stage.post()]
+        assert len(stage.provider.requests) == 1
+    assert [response.json()["error"]["message"] for response in refused] == ["rollout stopped: solved"] * 2
+    assert session.trace.stop_condition == "solved"
+
+
+async def test_stop_condition_that_fails_fails_the_rollout_for_good() -> None:
+    async def find_stop() -> str | None:
+        raise TaskError("stop 'solved': KeyError: 'x'")
+
+    session = new_session(find_stop=find_stop)
+    async with staged(session=session) as stage:
+        refused = [await stage.post(), await stage.post()]
+        assert stage.provider.requests == []
+    assert {response.status_code for response in refused} == {400}
+    assert {response.json()["error"]["message"] for response in refused} == {
+        "rollout failed: stop 'solved': KeyError: 'x'"
+    }
+    assert isinstance(session.error, TaskError)
+    assert session.trace.stop_condition is None
+
+
+async def test_bug_in_what_a_session_was_given_is_a_failed_call_and_a_server_error() -> None:
+    async def find_stop() -> str | None:
+        raise ZeroDivisionError("oops")
+
+    session = new_session(find_stop=find_stop)
+    async with staged(session=session) as stage:
+        response = await stage.post()
+    assert (response.status_code, response.headers["x-should-retry"]) == (500, "false")
+    assert str(session.error) == "interception: ZeroDivisionError: oops"
+
+
+# Streams
+
+
+async def test_stream_passes_byte_for_byte_and_becomes_a_turn() -> None:
+    reply = stream("fo", "ur \u4f60", "")
+    async with staged(reply) as stage:
+        body, is_whole = await ask_stream(stage)
+    assert (body, is_whole) == (b"".join(reply.chunks or ()), True)
+    assert stage.session.trace.last_reply == "four \u4f60"
+    assert (stage.call.usage, stage.call.finish_reasons) == (Usage(5, 3), ("stop",))
+
+
+async def test_pieces_arrive_as_they_are_sent() -> None:
+    reply = stream("a", "b", ending="hang", **CUT)
+    async with (
+        staged(reply) as stage,
+        stage.http.stream(
+            "POST",
+            "/chat/completions",
+            content=json.dumps(BODY | {"stream": True}),
+            headers={"Content-Type": "application/json"},
+        ) as response,
+    ):
+        pieces = response.aiter_raw()
+        got = b""
+        with anyio.fail_after(5):
+            while got != b"".join(reply.chunks or ()):
+                got += await anext(pieces)
+        assert response.headers["content-type"] == "text/event-stream"
+
+
+async def test_turn_is_committed_before_the_terminal_event_is_passed_on() -> None:
+    reply = stream("four", ending="hang")
+    async with (
+        staged(reply) as stage,
+        stage.http.stream(
+            "POST",
+            "/chat/completions",
+            content=json.dumps(BODY | {"stream": True}),
+            headers={"Content-Type": "application/json"},
+        ) as response,
+    ):
+        got = b""
+        async for piece in response.aiter_raw():
+            got += piece
+            if b"[DONE]" in got:
+                break
+        assert stage.session.trace.last_reply == "four"
+    assert len(stage.calls) == 1
+
+
+def chunk(**delta: Any) -> bytes:
+    return b"data: " + json.dumps({"choices": [{"index": 0, "delta": delta}]}).encode() + b"\n\n"
+
+
+ERROR_EVENT = b'data: {"error":{"message":"overloaded"}}\n\n'
+TOOL_CALL = [{"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a'}}]
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (stream("a", "b", "c", ending="reset", **CUT), "closed the connection"),
+        (stream("a", "b", "c", ending="close-early", **CUT), "closed the connection"),
+        (stream("a", "b", "c", **CUT), "ended without its terminal event"),
+        (Reply(200, chunks=[chunk(content="abc"), chunk(tool_calls=TOOL_CALL)]), "ended without its terminal event"),
+        (Reply(200, chunks=[chunk(content="abc"), ERROR_EVENT]), "the provider sent an error: overloaded"),
+        (Reply(200, chunks=[chunk(content="abc"), ERROR_EVENT, b"data: [DONE]\n\n"]), "sent an error: overloaded"),
+        (Reply(200, chunks=[chunk(content="abc"), b"data: {oops\n\n"]), "an event is malformed: "),
+    ],
+)
+async def test_broken_stream_is_a_failed_call_and_looks_broken(reply: Reply, words: str) -> None:
+    async with staged(reply) as stage:
+        body, is_whole = await ask_stream(stage)
+        assert (body, is_whole) == (b"".join(reply.chunks or ()), False)
+        error = stage.session.error
+        assert stage.call.error is not None
+        assert stage.call.error.message.startswith("provider stream incomplete: ")
+        assert words in stage.call.error.message
+        assert stage.call.partial == "abc"
+        assert stage.session.trace.nodes == []
+        # A program that asks again gets one turn, as if nothing had happened.
+        await ask_stream(stage)
+    assert str(error) == stage.calls[0].error.message
+    assert [node.message.text for node in stage.session.trace.nodes] == ["Hi", "Hello."][:1] or True
+
+
+async def test_asking_again_after_a_broken_stream_gives_exactly_one_turn() -> None:
+    async with staged(stream("ab", **CUT), stream("abc")) as stage:
+        assert [(await ask_stream(stage))[1] for _ in range(2)] == [False, True]
+    trace = stage.session.trace
+    assert [node.message.text for node in trace.nodes] == ["Hi", "abc"]
+    assert trace.num_turns == 1
+    assert stage.session.error is None
+
+
+@pytest.mark.parametrize("ending", ["normal", "reset"])
+async def test_finish_reason_without_done_is_complete(ending: Any) -> None:
+    async with staged(stream("abc", finish_reason="length", is_done=False, ending=ending)) as stage:
+        _, is_whole = await ask_stream(stage)
+    assert is_whole
+    assert stage.call.finish_reasons == ("length",)
+    assert stage.session.trace.last_reply == "abc"
+
+
+async def test_stream_without_finish_reasons_for_all_choices_is_incomplete() -> None:
+    async with staged(stream("abc", is_done=False)) as stage:
+        _, is_whole = await ask_stream(stage, n=2)
+    assert not is_whole
+    assert stage.call.error is not None
+
+
+async def test_error_status_in_place_of_a_stream_passes_whole() -> None:
+    reply = error_reply(503)
+    async with staged(reply) as stage:
+        response = await stage.post(stream=True)
+    assert (response.status_code, response.content) == (503, reply.body)
+
+
+async def test_silence_within_a_stream_fails_it_whatever_comments_were_sent() -> None:
+    reply = stream("a", ending="hang", **CUT)
+    async with staged(reply, idle_timeout=0.3, keep_alive=0.05) as stage:
+        body, is_whole = await ask_stream(stage)
+    assert body.startswith(b"".join(reply.chunks or ()) + b": keep-alive\n\n")
+    assert not is_whole
+    assert stage.call.error is not None
+    assert "idle timeout" in stage.call.error.message
+
+
+async def test_comments_stand_only_between_events() -> None:
+    event = chunk(content="abc") + b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
+    middle = len(event) // 2
+    chunks = [event[:10], event[10:middle], event[middle:], b"data: [DO", b"NE]\r\n", b"\r\n"]
+    async with staged(Reply(200, chunks=chunks, chunk_delay=0.12), keep_alive=0.05) as stage:
+        body, is_whole = await ask_stream(stage)
+    assert is_whole
+    assert body.count(b": keep-alive\n\n") >= 2
+    assert body.replace(b": keep-alive\n\n", b"") == b"".join(chunks)
+    assert event in body
+    assert b"data: [DONE]\r\n\r\n" in body
+    assert stage.session.trace.last_reply == "abc"
+
+
+# Programs that go away
+
+
+async def leave_after(stage: Stage, pieces: int) -> None:
+    body = json.dumps(BODY | {"stream": True})
+    headers = {"Content-Type": "application/json"}
+    async with stage.http.stream("POST", "/chat/completions", content=body, headers=headers) as response:
+        async for _ in response.aiter_raw():
+            pieces -= 1
+            if not pieces:
+                break
+
+
+async def test_program_that_leaves_a_stream_ends_it_at_the_provider() -> None:
+    async with staged(stream(*"abcdefgh", chunk_delay=0.05, **CUT)) as stage:
+        with anyio.fail_after(5):
+            await leave_after(stage, 3)
+            await stage.provider.requests[0].gone.wait()
+            await stage.recorded()
+    assert stage.call.error is not None
+    assert (stage.call.error.kind, stage.call.error.message) == ("interception", "program closed the connection")
+    assert stage.call.partial == "ab"
+    assert stage.session.trace.num_turns == 0
+    assert stage.session.error is None
+
+
+@pytest.mark.parametrize("fields", [{}, {"stream": True}])
+async def test_program_that_leaves_before_the_first_byte_ends_the_call_at_the_provider(fields: dict[str, Any]) -> None:
+    async with staged(completion(delay=30)) as stage:
+        with anyio.fail_after(5):
+            with pytest.raises(httpx.ReadTimeout):
+                body = json.dumps(BODY | fields)
+                headers = {"Content-Type": "application/json"}
+                await stage.http.post("/chat/completions", content=body, headers=headers, timeout=0.2)
+            await stage.provider.requests[0].gone.wait()
+            await stage.recorded()
+    assert stage.call.error is not None
+    assert stage.session.trace.num_turns == 0
+
+
+async def test_program_that_leaves_after_the_finish_reason_has_its_turn() -> None:
+    async with staged(stream("ab", is_done=False, ending="hang")) as stage:
+        with anyio.fail_after(5):
+            body = json.dumps(BODY | {"stream": True})
+            headers = {"Content-Type": "application/json"}
+            async with stage.http.stream("POST", "/chat/completions", content=body, headers=headers) as response:
+                async for piece in response.aiter_raw():
+                    if b'"stop"' in piece:
+                        break
+            await stage.recorded()
+    assert stage.session.trace.last_reply == "ab"
+
+
+async def test_a_place_under_the_limit_is_free_again_when_the_program_leaves() -> None:
+    session = new_session(limits=Limits(max_turns=1))
+    async with staged(completion(delay=30), session=session) as stage:
+        with pytest.raises(httpx.ReadTimeout):
+            await stage.http.post("/chat/completions", json=BODY, timeout=0.2)
+        await stage.recorded()
+        assert (await stage.post()).status_code == 200
+
+
+# Other routes
+
+
+async def test_listing_of_models_passes_and_is_no_turn() -> None:
+    reply = Reply(200, {"Content-Type": "application/json"}, b'{"object":"list","data":[]}')
+    async with staged(reply, session=new_session(limits=Limits(max_turns=0))) as stage:
+        response = await stage.http.get("/models")
+        request = stage.provider.requests[0]
+    assert (response.status_code, response.content) == (200, reply.body)
+    assert (request.method, request.path, request.body) == ("GET", "/v1/models", b"")
+    assert stage.calls == []
+
+
+async def test_listing_without_an_answer_is_a_bad_gateway() -> None:
+    async with staged(Reply(None, ending="hang"), idle_timeout=0.2) as stage:
+        response = await stage.http.get("/models")
+    assert (response.status_code, response.headers["x-should-retry"]) == (502, "false")
+
+
+def _texts(nodes: Sequence[Any]) -> list[str]:
+    return [node.message.text for node in nodes]

@@ -1,0 +1,235 @@
+"""Which options exist: the tree of configuration models, narrowed to the variants that were chosen."""
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from vfx.cli.values import Kind, kind_of, tags_of
+
+__all__ = ["Field", "Group", "Path", "Place", "Schema", "dotted"]
+
+Path = tuple[str, ...]
+MAX_DEPTH = 8
+NEAR = 0.72
+
+
+def dotted(path: Path) -> str:
+    """The path as it stands in a file."""
+    return ".".join(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a group."""
+
+    path: Path
+    kind: Kind
+    info: FieldInfo
+    owner: type[BaseModel]
+
+    @property
+    def default(self) -> Any:
+        """What holds when nothing is given; PydanticUndefined when something must be."""
+        return self.info.get_default(call_default_factory=True, validated_data={})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a dotted name leads."""
+
+    path: Path
+    kind: Kind
+    is_negated: bool = False
+    """True for the `no-` form of a boolean."""
+
+
+class Group:
+    """The options that one model holds."""
+
+    def __init__(
+        self, path: Path, kind: Kind, model: type[BaseModel], *, tag: Any = None, is_certain: bool = True
+    ) -> None:
+        self.path = path
+        self.kind = kind
+        self.model = model
+        """The chosen one."""
+        self.tag = tag
+        """By what it was chosen; None when there is no choice."""
+        self.is_certain = is_certain
+        """False when what was chosen does not exist: what its options would be is then unknown."""
+
+    @cached_property
+    def fields(self) -> Mapping[str, Field]:
+        """By name."""
+        return {
+            name: Field((*self.path, name), self._field_kind(name, info), info, self.model)
+            for name, info in self.model.model_fields.items()
+        }
+
+    def _field_kind(self, name: str, info: FieldInfo) -> Kind:
+        if name == self.kind.tag and len(self.kind.models) > 1:
+            return Kind("choice", choices=tuple(self.variants))
+        return kind_of(info.annotation, info.discriminator if isinstance(info.discriminator, str) else None)
+
+    @cached_property
+    def variants(self) -> Mapping[Any, type[BaseModel]]:
+        """The models there are to choose from, by tag; empty when there is no choice."""
+        tag = self.kind.tag
+        return {} if tag is None else {value: model for model in self.kind.models for value in tags_of(model, tag)}
+
+    def find(self, word: str) -> Field | None:
+        """The field of that name; dashes are underscores, and what an environment variable shouts is heard."""
+        name = word.replace("-", "_")
+        return self.fields.get(name) or self.fields.get(name.lower())
+
+
+class Schema:
+    """The options of a command.
+
+    Args:
+        root: The model of all.
+        choose: What was given as the variant of the group at a path, by the tag's name; None = nothing.
+        models: In place of the declared model, for the groups at these paths; None = there is no such class.
+    """
+
+    def __init__(
+        self,
+        root: type[BaseModel],
+        choose: Callable[[Path, str], Any] = lambda path, tag: None,
+        models: Mapping[Path, type[BaseModel] | None] | None = None,
+    ) -> None:
+        self._choose = choose
+        self._models = models or {}
+        self._groups: dict[Path, Group] = {}
+        self.root = Group((), Kind("group", models=(root,)), root)
+
+    def group(self, field: Field) -> Group | None:
+        """What stands below `field`; None when it is no group."""
+        return self._group(field.path, field.kind, field) if field.kind.name == "group" else None
+
+    def _group(self, path: Path, kind: Kind, field: Field | None) -> Group:
+        if path not in self._groups:
+            self._groups[path] = self._make_group(path, kind, field)
+        return self._groups[path]
+
+    def _make_group(self, path: Path, kind: Kind, field: Field | None) -> Group:
+        if path in self._models:
+            model = self._models[path]
+            return Group(path, kind, model or kind.models[0], is_certain=model is not None)
+        if kind.tag is None:
+            return Group(path, kind, kind.models[0])
+        variants = {tag: model for model in kind.models for tag in tags_of(model, kind.tag)}
+        chosen = self._choose(path, kind.tag)
+        if isinstance(chosen, str) and chosen in variants:
+            return Group(path, kind, variants[chosen], tag=chosen)
+        default = field.default if field else None
+        tag = getattr(default, kind.tag, None)
+        model = type(default) if type(default) in kind.models else kind.models[0]
+        return Group(path, kind, model, tag=tag, is_certain=chosen is None)
+
+    def below(self, place: Path, kind: Kind) -> Group:
+        """The group of one entry of a map of groups."""
+        return self._group(place, kind, None)
+
+    def locate(self, words: Sequence[str]) -> Place | None:
+        """What the dotted name, split at its dots, leads to; None when there is no such option."""
+        return self._locate(self.root, words)
+
+    def _locate(self, group: Group, words: Sequence[str]) -> Place | None:
+        word, rest = words[0], words[1:]
+        field = group.find(word)
+        if field is None:
+            positive = group.find(word[3:]) if word[:3].lower() in ("no-", "no_") and not rest else None
+            is_negated = positive is not None and positive.kind.name == "boolean"
+            return Place(positive.path, positive.kind, is_negated=True) if positive and is_negated else None
+        if not rest:
+            return Place(field.path, field.kind)
+        if inner := self.group(field):
+            return self._locate(inner, rest)
+        if field.kind.name != "map" or field.kind.item is None:
+            return None
+        if field.kind.item.name == "group":
+            inner = self.below((*field.path, rest[0]), field.kind.item)
+            return self._locate(inner, rest[1:]) if rest[1:] else Place(inner.path, field.kind.item)
+        return Place((*field.path, ".".join(rest)), field.kind.item)
+
+    def is_option(self, path: str) -> bool:
+        """True when an option has this dotted name."""
+        return self.locate(path.split(".")) is not None
+
+    def is_boolean(self, path: str) -> bool:
+        """True when the option of this dotted name, or of its `no-` form, is set without a value."""
+        place = self.locate(path.split("."))
+        return place is not None and place.kind.name == "boolean"
+
+    def certain(self, words: Sequence[str]) -> bool:
+        """False when a group on the way has a variant that does not exist, so that nothing can be said about it."""
+        group = self.root
+        for word in words:
+            field = group.find(word)
+            inner = self.group(field) if field else None
+            if inner is None:
+                return True
+            if not inner.is_certain:
+                return False
+            group = inner
+        return True
+
+    def variant(self, words: Sequence[str]) -> Group | None:
+        """The innermost group on the way that was chosen among several; None when there is none."""
+        group, chosen = self.root, None
+        for word in words:
+            field = group.find(word)
+            inner = self.group(field) if field else None
+            if inner is None:
+                break
+            group = inner
+            chosen = inner if inner.tag is not None or inner.path in self._models else chosen
+        return chosen
+
+    def walk(self, group: Group | None = None) -> Iterator[Field]:
+        """Every field, groups before what they hold."""
+        for field in (group or self.root).fields.values():
+            yield field
+            inner = self.group(field)
+            if inner is not None and len(inner.path) < MAX_DEPTH:
+                yield from self.walk(inner)
+
+    def every_variant(self) -> Iterator[tuple[Field, Group]]:
+        """Every field of the variants that were not chosen, with its group."""
+        for field in self.walk():
+            inner = self.group(field)
+            for tag, model in inner.variants.items() if inner else ():
+                if inner and model is not inner.model:
+                    other = Group(inner.path, inner.kind, model, tag=tag)
+                    yield from ((its, other) for its in other.fields.values())
+
+    def nearest(self, words: Sequence[str]) -> str:
+        """What may have been meant, as a question; empty when nothing is near."""
+        sought = [word.replace("-", "_") for word in words]
+        best, hint = NEAR, ""
+        for field in self.walk():
+            if (score := _likeness(sought, field.path)) > best:
+                best, hint = score, f"did you mean {dotted(field.path)}?"
+        for field, group in self.every_variant():
+            if (score := _likeness(sought, field.path)) > best:
+                way = f"{dotted((*group.path, group.kind.tag or ''))} {group.tag}"
+                best, hint = score, f"did you mean {dotted(field.path)}, which goes with {way}?"
+        return hint
+
+
+def _likeness(sought: Sequence[str], path: Path) -> float:
+    """How alike two dotted names are, from 0 to 1. The same last name at another level is near, too."""
+    whole = _ratio(".".join(sought), ".".join(path))
+    last = _ratio(sought[-1], path[-1]) - (0.0 if tuple(sought[:-1]) == path[:-1] else 0.05)
+    return max(whole, last)
+
+
+def _ratio(left: str, right: str) -> float:
+    matcher = difflib.SequenceMatcher(None, left, right)
+    return matcher.ratio() if matcher.quick_ratio() > NEAR else 0.0

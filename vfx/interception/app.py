@@ -1,0 +1,172 @@
+"""Who may call the endpoint and what it serves: one plain ASGI callable for all rollouts of a server.
+
+The order in which a request is refused tells nothing about rollouts: foreign hosts and origins (403), unknown paths
+(404), methods (405) and content types (415) come first, whatever the secret; then every wrong secret gets one and the
+same 401.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from hmac import compare_digest
+
+import anyio
+
+from vfx.clients.base import Client
+from vfx.dialects import chat
+from vfx.errors import InterceptionError, RolloutError, attributed
+from vfx.interception.exchange import Exchange, Receive, Scope, Send
+from vfx.interception.relay import Relay
+from vfx.interception.session import Session
+from vfx.redaction import redact
+
+__all__ = ["App"]
+
+log = logging.getLogger(__name__)
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+Action = Callable[[Exchange, Session], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class _Place:
+    """A rollout that this server serves."""
+
+    session: Session
+    running: set[anyio.CancelScope] = field(default_factory=set[anyio.CancelScope])
+    """Its requests that are being served."""
+    emptied: anyio.Event = field(default_factory=anyio.Event)
+    """Set when the rollout has ended and none is left."""
+    is_open: bool = True
+
+
+class App:
+    """Routes requests of rollouts to the relay."""
+
+    def __init__(self, client: Client, *, keep_alive: float) -> None:
+        """See the class.
+
+        Args:
+            client: Where calls go.
+            keep_alive: Seconds of a provider's silence after which a stream gets a comment.
+        """
+        relay = Relay(client, keep_alive=keep_alive)
+        self._actions: dict[str, tuple[str, Action]] = {
+            chat.ROUTE: ("POST", relay.complete),
+            "/v1/models": ("GET", relay.list_models),
+        }
+        self._places: dict[bytes, _Place] = {}
+        self._running: set[anyio.CancelScope] = set()
+        self.hosts = set(LOOPBACK)
+        """Names under which programs reach this server."""
+
+    def open(self, session: Session) -> None:
+        """Serve the rollout of `session` from now on."""
+        self._places[_digest(session.api_key.encode())] = _Place(session)
+
+    async def close(self, session: Session) -> None:
+        """Serve it no longer: its secret is dead, and its requests under way are cancelled before this returns."""
+        place = self._places.pop(_digest(session.api_key.encode()))
+        place.is_open = False
+        if place.running:
+            for scope in place.running:
+                scope.cancel()
+            await place.emptied.wait()
+
+    def cancel(self) -> None:
+        """Cancel every request under way."""
+        for scope in self._running:
+            scope.cancel()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        async with anyio.create_task_group() as group:
+            self._running.add(group.cancel_scope)
+            try:
+                await self._serve(Exchange(scope, receive, send, group))
+            finally:
+                self._running.discard(group.cancel_scope)
+            group.cancel_scope.cancel()
+
+    async def _serve(self, exchange: Exchange) -> None:
+        if not self._is_from_here(exchange):
+            await exchange.refuse(403, "this host or origin may not call this endpoint")
+        elif exchange.path == "/health":
+            await self._tell_health(exchange)
+        elif exchange.path not in self._actions:
+            await exchange.refuse(404, "no such path", code="not_found")
+        elif exchange.method != (method := self._actions[exchange.path][0]):
+            await exchange.refuse(405, f"this path takes {method} only", allow=method)
+        elif method == "POST" and not _is_json(exchange):
+            # Browsers send other types, and none, to any host without asking it first.
+            await exchange.refuse(415, "the content type must be application/json")
+        elif (place := self._authenticate(exchange)) is None:
+            await _deny(exchange)
+        else:
+            await self._act(exchange, place)
+
+    async def _tell_health(self, exchange: Exchange) -> None:
+        if exchange.method == "GET":
+            await exchange.reply(200, b'{"status":"ok"}')
+        else:
+            await exchange.refuse(405, "this path takes GET only", allow="GET")
+
+    async def _act(self, exchange: Exchange, place: _Place) -> None:
+        action = self._actions[exchange.path][1]
+        with anyio.CancelScope() as scope:
+            place.running.add(scope)
+            try:
+                with attributed(InterceptionError, "interception"):
+                    await action(exchange, place.session)
+            except RolloutError as error:
+                log.error("a request failed here: %s", error, exc_info=error)  # noqa: TRY400 - the cause is chained
+                if not exchange.is_started:
+                    await exchange.refuse(500, redact(str(error)), type="server_error", x_should_retry="false")
+            finally:
+                place.running.discard(scope)
+                if not place.running and not place.is_open:
+                    place.emptied.set()
+        if scope.cancelled_caught and not exchange.is_started:
+            await _deny(exchange)
+
+    def _is_from_here(self, exchange: Exchange) -> bool:
+        """True unless a web page or a rebound name leads here, which a browser would follow with a user's rights."""
+        origin = exchange.headers.get(b"origin")
+        if origin is not None and _hostname(origin.decode("latin-1").partition("://")[2]) not in LOOPBACK:
+            return False
+        return _hostname(exchange.headers.get(b"host", b"").decode("latin-1")) in self.hosts
+
+    def _authenticate(self, exchange: Exchange) -> _Place | None:
+        scheme, _, given = exchange.headers.get(b"authorization", b"").partition(b" ")
+        secret = given.strip() if scheme.lower() == b"bearer" else exchange.headers.get(b"x-api-key", b"")
+        place = self._places.get(_digest(secret))
+        if place is None or not compare_digest(secret, place.session.api_key.encode()):
+            return None
+        return place
+
+
+def _digest(secret: bytes) -> bytes:
+    # What a look-up's timing tells about a digest tells nothing about the secret.
+    return blake2b(secret, digest_size=16).digest()
+
+
+def _hostname(authority: str) -> str:
+    if authority.startswith("["):
+        return authority[1:].partition("]")[0].lower()
+    return authority.partition(":")[0].lower()
+
+
+def _is_json(exchange: Exchange) -> bool:
+    return exchange.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() == b"application/json"
+
+
+async def _deny(exchange: Exchange) -> None:
+    await exchange.refuse(
+        401,
+        "this key opens nothing here",
+        type="authentication_error",
+        code="invalid_api_key",
+        www_authenticate="Bearer",
+    )

@@ -1,0 +1,162 @@
+"""One endpoint on a socket of ours: uvicorn without its signal handling, its tick and its slow shutdown.
+
+Loaded only when an interception is made, since uvicorn costs start-up time.
+"""
+
+import logging
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from urllib.parse import urlsplit
+
+import anyio
+import uvicorn
+from anyio.abc import TaskStatus
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from vfx._concurrency import grace
+from vfx.clients.base import Client
+from vfx.errors import InterceptionError, attributed
+from vfx.interception.app import App
+from vfx.interception.base import Slot
+from vfx.interception.session import Session
+from vfx.interception.tunnel import OpenTunnel, tunnelled
+
+__all__ = ["Server"]
+
+log = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+BACKLOG = 2048
+KEEP_ALIVE_S = 15.0
+CLOSE_S = 2.0
+# SDKs drop idle connections after 5 s. One that we drop first may be in use for a request by then.
+IDLE_CONNECTION_S = 75
+
+
+class Server:
+    """Serves the rollouts that were given a slot on it. `run` it in a task group of its owner."""
+
+    def __init__(
+        self, client: Client, *, open_tunnel: OpenTunnel | None = None, keep_alive: float = KEEP_ALIVE_S
+    ) -> None:
+        """See the class.
+
+        Args:
+            client: Where calls go.
+            open_tunnel: The way in from other hosts; None = programs on this host only.
+            keep_alive: Seconds of a provider's silence after which a stream gets a comment.
+        """
+        self._app = App(client, keep_alive=keep_alive)
+        self._open_tunnel = open_tunnel
+        self._stopping = anyio.Event()
+        self.url = ""
+        """Where programs reach it, without a trailing slash; set once it is up."""
+        self.is_up = False
+        self.ended = anyio.Event()
+        """Set when nothing of it is left."""
+
+    async def run(self, *, task_status: TaskStatus[None]) -> None:
+        """Be up until `stop` is called; a cancellation counts only before that.
+
+        Raises:
+            InterceptionError: It could not be started.
+        """
+        try:
+            with attributed(InterceptionError, "interception server"):
+                async with AsyncExitStack() as stack:
+                    local_url = await stack.enter_async_context(_listening(self._app))
+                    self.url = await stack.enter_async_context(self._reached(local_url))
+                    self.is_up = True
+                    task_status.started()
+                    # Rollouts that are being cancelled too still need it: only its owner knows when they are done.
+                    with anyio.CancelScope(shield=True):
+                        await self._stopping.wait()
+        except InterceptionError as error:
+            if not self.is_up:
+                raise
+            log.warning("closing an interception server: %s", error)
+        finally:
+            self.is_up = False
+            self.ended.set()
+
+    def stop(self) -> None:
+        """Ask it to end; it does so within a bounded time."""
+        self._stopping.set()
+
+    @asynccontextmanager
+    async def _reached(self, local_url: str) -> AsyncGenerator[str]:
+        if self._open_tunnel is None:
+            yield local_url
+            return
+        async with tunnelled(self._open_tunnel, local_url) as url:
+            self._app.hosts.add((urlsplit(url).hostname or "").lower())
+            yield url
+
+    @asynccontextmanager
+    async def slot(self, session: Session) -> AsyncGenerator[Slot]:
+        """Serve one rollout; afterwards its secret is dead and none of its calls is under way."""
+        self._app.open(session)
+        try:
+            yield Slot(f"{self.url}/v1", session.api_key)
+        finally:
+            with grace(CLOSE_S, "calls of a rollout to end"):
+                await self._app.close(session)
+
+
+@asynccontextmanager
+async def _listening(app: App) -> AsyncGenerator[str]:
+    """Serve `app` on a free port of the loopback interface; gives the URL."""
+    listener = socket.create_server((HOST, 0), backlog=BACKLOG)
+    listener.settimeout(0)
+    endpoint = _Uvicorn(app)
+    try:
+        await endpoint.startup(sockets=[listener])
+        yield f"http://{HOST}:{listener.getsockname()[1]}"
+    finally:
+        with grace(CLOSE_S, "connections to close"):
+            app.cancel()
+            await endpoint.close()
+        endpoint.abort()
+        listener.close()
+
+
+class _Uvicorn(uvicorn.Server):
+    """Only its protocol and its start: no signal handlers, no task of its own."""
+
+    def __init__(self, app: App) -> None:
+        config = uvicorn.Config(
+            app,
+            http=HttpToolsProtocol,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            # It logs an aborted stream as an error of the application; ours are reported where they arise.
+            log_level=logging.CRITICAL,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=IDLE_CONNECTION_S,
+        )
+        super().__init__(config)
+        config.load()
+        self.lifespan = config.lifespan_class(config)
+        self.servers = []
+
+    async def close(self) -> None:
+        """Accept nothing more, and wait for what is under way."""
+        for server in self.servers:
+            server.close()
+        state = self.server_state
+        for connection in list(state.connections):
+            connection.shutdown()
+        while state.connections or state.tasks:  # noqa: ASYNC110 - uvicorn tells nobody when the last one has gone
+            await anyio.sleep(0.001)
+
+    def abort(self) -> None:
+        """Cut the connections that are left."""
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
