@@ -99,7 +99,7 @@ class ProviderError(RolloutError):
         self.truncated = truncated
         """True when the prompt no longer fits the model's context: the rollout ends as truncated, not as an error."""
         self.is_final = is_final
-        """True when the same call would be refused again for longer than the user waits: programs need not ask again."""
+        """True when asking again is of no use for longer than the user is willing to wait: programs are told so."""
 
 
 class TaskError(RolloutError):

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
@@ -18,7 +19,7 @@ from vfx.errors import ConfigError
 from vfx.redaction import redact
 from vfx.runner.environment import Environment
 from vfx.runner.evaluate import Run, evaluate
-from vfx.runner.plan import make_plan
+from vfx.runner.plan import Plan, make_plan
 from vfx.runner.saved_config import to_toml
 from vfx.runner.store import CONFIG, LOG, RunStore, run_folder
 
@@ -54,28 +55,34 @@ def run_eval(invocation: "Invocation") -> int:
         store.write_whole(CONFIG, to_toml(config).encode())
         with _log_to(store, config.log_level):
             _raise_descriptor_limit()
-            run = Run(config, environment, plan, store, Shutdown())
-            quiet = config.display == "none"
-            if not quiet:
-                _announce(run, is_demo=invocation.is_demo)
-            anyio.run(_run, run, quiet, backend_options={"use_uvloop": _has_uvloop()})
+            prepared = _Prepared(environment, plan, store, invocation.is_demo)
+            run = anyio.run(_run, prepared, backend_options={"use_uvloop": _has_uvloop()})
     finally:
         store.close()
     _print_summary(run, as_json=invocation.as_json)
     return run.outcome().exit_code
 
 
-async def _run(run: Run, quiet: bool) -> None:  # noqa: FBT001 - anyio.run passes by position
-    def announce(shutdown: Shutdown) -> None:
-        _say(_signal_line(shutdown, run))
+@dataclass(frozen=True)
+class _Prepared:
+    """What is ready before the event loop runs."""
 
+    environment: Environment
+    plan: Plan
+    store: RunStore
+    is_demo: bool
+
+
+async def _run(prepared: _Prepared) -> Run:
     async with anyio.create_task_group() as group:
-        async with shutdown_on_signals(announce) as shutdown:
-            run.shutdown = shutdown
-            if not quiet:
+        async with shutdown_on_signals(lambda shutdown: _say(_signal_line(shutdown, run))) as shutdown:
+            run = Run(prepared.environment, prepared.plan, prepared.store, shutdown)
+            if run.config.display != "none":
+                _announce(run, is_demo=prepared.is_demo)
                 group.start_soon(_report, run, name="progress")
             await evaluate(run)
         group.cancel_scope.cancel()
+    return run
 
 
 def _signal_line(shutdown: Shutdown, run: Run) -> str:

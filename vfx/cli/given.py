@@ -39,6 +39,7 @@ class Given:
         """Options whose value is a mistake already."""
         self.mistakes: list[Mistake] = []
         self._schema = schema
+        self._layers = layers
         for name, table in layers.files:
             self._add_table(table, schema.root, Source(Precedence.FILE, name))
         for variable, text in sorted(layers.variables.items()):
@@ -49,10 +50,13 @@ class Given:
     def tree(self) -> dict[str, Any]:
         """The values as nested tables."""
         tree: dict[str, Any] = {}
-        for path, entry in self.values.items():
+        # The strongest last: it may replace a whole table by none, or a none by a table.
+        for path, entry in sorted(self.values.items(), key=lambda item: item[1].source.precedence):
             table = tree
             for name in path[:-1]:
-                table = table.setdefault(name, {})
+                if not isinstance(table.get(name), dict):
+                    table[name] = {}
+                table = table[name]
             table[path[-1]] = entry.value
         return tree
 
@@ -129,8 +133,7 @@ class Given:
             if text is None:
                 self.values[place.path] = Entry(value=False, source=source)
             else:
-                positive = f"--{dotted(place.path).replace('_', '-')}"
-                self._complain("takes no value", source.name, f"write {positive} {text}")
+                self._complain("takes no value", source.name, f"write {source.spell(dotted(place.path))} {text}")
         elif text is None and place.kind.name == "boolean":
             self.values[place.path] = Entry(value=True, source=source)
         elif text is None:
@@ -170,11 +173,28 @@ class Given:
             return
         chosen = self._schema.variant(words[:-1])
         of = f" of {_variant_name(chosen)}" if chosen else ""
-        self._complain(f"unknown option{of}", source.at(dotted(words)), self._schema.nearest(words))
+        self._complain(f"unknown option{of}", source.at(dotted(words)), self._meant(words, source))
+
+    def _meant(self, words: Path, source: Source) -> str:
+        near = self._schema.nearest(words)
+        if near is None:
+            return ""
+        name, choice = near
+        if choice and name == dotted(words).replace("-", "_"):
+            return f"it goes with {choice}; {self._chooser(words)}"
+        return f"did you mean {source.spell(name)}{', which goes with ' + choice if choice else ''}?"
+
+    def _chooser(self, words: Path) -> str:
+        """Who chose the variant that an option does not go with."""
+        group = self._schema.variant(words[:-1])
+        if group is None:
+            return ""
+        found = self._layers.find(*group.path, group.kind.tag or "id")
+        return f"{group.tag} was chosen by {found[1].name}" if found else f"{group.tag} is the default"
 
 
 def _variant_name(group: Group) -> str:
-    return f"{dotted(group.path)} {group.tag or group.model.__name__}"
+    return f"{dotted(group.path)} {group.tag}"
 
 
 def _repeat(kind: Kind, text: str, source: Source) -> str:

@@ -37,6 +37,16 @@ class Source:
         """Where a mistake is, for the person who made it."""
         return f"{self.name}: {path}" if self.precedence is Precedence.FILE else self.name
 
+    def spell(self, path: str) -> str:
+        """How an option is written there."""
+        match self.precedence:
+            case Precedence.FILE:
+                return path
+            case Precedence.ENVIRONMENT:
+                return PREFIX + path.replace(".", "__").upper()
+            case _:
+                return f"--{path.replace('_', '-')}"
+
 
 def read_files(names: Sequence[str]) -> tuple[list[tuple[str, dict[str, Any]]], list[Mistake]]:
     """The tables of TOML files with their names, and what is wrong with those that can't be read."""

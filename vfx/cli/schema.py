@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from vfx.cli.values import Kind, kind_of, tags_of
 
@@ -15,7 +16,8 @@ __all__ = ["Field", "Group", "Path", "Place", "Schema", "dotted"]
 
 Path = tuple[str, ...]
 MAX_DEPTH = 8
-NEAR = 0.72
+NEAR = 0.68
+MISSPELT = 0.6
 
 
 def dotted(path: Path) -> str:
@@ -34,8 +36,11 @@ class Field:
 
     @property
     def default(self) -> Any:
-        """What holds when nothing is given; PydanticUndefined when something must be."""
-        return self.info.get_default(call_default_factory=True, validated_data={})
+        """What holds when nothing is given; PydanticUndefined when something must be, or it can't be told."""
+        try:
+            return self.info.get_default(call_default_factory=True, validated_data={})
+        except Exception:  # noqa: BLE001 - a factory of the environment's author, which may need other fields
+            return PydanticUndefined
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +99,14 @@ class Schema:
     Args:
         root: The model of all.
         choose: What was given as the variant of the group at a path, by the tag's name; None = nothing.
-        models: In place of the declared model, for the groups at these paths; None = there is no such class.
+        models: Name and model of these groups, in place of the declared one; None = there is no such model.
     """
 
     def __init__(
         self,
         root: type[BaseModel],
         choose: Callable[[Path, str], Any] = lambda path, tag: None,
-        models: Mapping[Path, type[BaseModel] | None] | None = None,
+        models: Mapping[Path, tuple[str, type[BaseModel] | None]] | None = None,
     ) -> None:
         self._choose = choose
         self._models = models or {}
@@ -119,8 +124,8 @@ class Schema:
 
     def _make_group(self, path: Path, kind: Kind, field: Field | None) -> Group:
         if path in self._models:
-            model = self._models[path]
-            return Group(path, kind, model or kind.models[0], is_certain=model is not None)
+            name, model = self._models[path]
+            return Group(path, kind, model or kind.models[0], tag=name, is_certain=model is not None)
         if kind.tag is None:
             return Group(path, kind, kind.models[0])
         variants = {tag: model for model in kind.models for tag in tags_of(model, kind.tag)}
@@ -128,9 +133,8 @@ class Schema:
         if isinstance(chosen, str) and chosen in variants:
             return Group(path, kind, variants[chosen], tag=chosen)
         default = field.default if field else None
-        tag = getattr(default, kind.tag, None)
-        model = type(default) if type(default) in kind.models else kind.models[0]
-        return Group(path, kind, model, tag=tag, is_certain=chosen is None)
+        model = next((model for model in kind.models if isinstance(default, model)), kind.models[0])
+        return Group(path, kind, model, tag=getattr(default, kind.tag, None), is_certain=chosen is None)
 
     def below(self, place: Path, kind: Kind) -> Group:
         """The group of one entry of a map of groups."""
@@ -189,7 +193,7 @@ class Schema:
             if inner is None:
                 break
             group = inner
-            chosen = inner if inner.tag is not None or inner.path in self._models else chosen
+            chosen = inner if inner.tag is not None else chosen
         return chosen
 
     def walk(self, group: Group | None = None) -> Iterator[Field]:
@@ -209,27 +213,31 @@ class Schema:
                     other = Group(inner.path, inner.kind, model, tag=tag)
                     yield from ((its, other) for its in other.fields.values())
 
-    def nearest(self, words: Sequence[str]) -> str:
-        """What may have been meant, as a question; empty when nothing is near."""
+    def nearest(self, words: Sequence[str]) -> tuple[str, str] | None:
+        """The dotted name that may have been meant, and what has to be chosen for it; None = nothing is near.
+
+        The second is "", or a choice such as `client.type local`.
+        """
         sought = [word.replace("-", "_") for word in words]
-        best, hint = NEAR, ""
+        best, found = NEAR, None
         for field in self.walk():
-            if (score := _likeness(sought, field.path)) > best:
-                best, hint = score, f"did you mean {dotted(field.path)}?"
+            if (score := _likeness(sought, field)) > best:
+                best, found = score, (dotted(field.path), "")
         for field, group in self.every_variant():
-            if (score := _likeness(sought, field.path)) > best:
-                way = f"{dotted((*group.path, group.kind.tag or ''))} {group.tag}"
-                best, hint = score, f"did you mean {dotted(field.path)}, which goes with {way}?"
-        return hint
+            if (score := _likeness(sought, field)) > best:
+                choice = f"{dotted((*group.path, group.kind.tag or ''))} {group.tag}"
+                best, found = score, (dotted(field.path), choice)
+        return found
 
 
-def _likeness(sought: Sequence[str], path: Path) -> float:
-    """How alike two dotted names are, from 0 to 1. The same last name at another level is near, too."""
-    whole = _ratio(".".join(sought), ".".join(path))
-    last = _ratio(sought[-1], path[-1]) - (0.0 if tuple(sought[:-1]) == path[:-1] else 0.05)
-    return max(whole, last)
+def _likeness(sought: Sequence[str], field: Field) -> float:
+    """How alike two dotted names are, from 0 to 1; the last name counts most, since levels are easily mistaken."""
+    last = _ratio(sought[-1], field.path[-1])
+    if last < MISSPELT:
+        return 0.0
+    level = _ratio(".".join(sought[:-1]), ".".join(field.path[:-1]))
+    return 0.8 * last + 0.2 * level - (0.05 if field.kind.name == "group" else 0.0)
 
 
 def _ratio(left: str, right: str) -> float:
-    matcher = difflib.SequenceMatcher(None, left, right)
-    return matcher.ratio() if matcher.quick_ratio() > NEAR else 0.0
+    return difflib.SequenceMatcher(None, left, right).ratio()

@@ -6,6 +6,7 @@ Text is decoded as the kind says and never guessed at. TOML has types of its own
 import datetime
 import difflib
 import json
+import math
 import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,15 +18,22 @@ from typing import Annotated, Any, Literal, NewType, NoReturn, TypeVar, Union, c
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-__all__ = ["Kind", "Misfit", "check", "decode", "describe", "kind_of", "tags_of", "unset"]
+__all__ = ["Kind", "Misfit", "check", "decode", "describe", "kind_of", "shown", "tags_of", "unset"]
 
 _WHOLE = re.compile(r"[+-]?\d+(_\d+)*")
 _LISTS = (list, tuple, set, frozenset, Sequence)
 _MAPS = (dict, Mapping)
 _MAX_SHOWN = 60
+# More is no setting, and from 4300 on Python refuses to convert them.
+_MAX_DIGITS = 100
 
 
-class Misfit(ValueError):
+KindName = Literal[
+    "text", "path", "whole number", "number", "boolean", "choice", "list", "map", "group", "open", "other"
+]
+
+
+class Misfit(ValueError):  # noqa: N818 - the user's error and not the program's
     """A value is not of the kind that is expected; the text says what was expected and found."""
 
 
@@ -33,7 +41,7 @@ class Misfit(ValueError):
 class Kind:
     """What an option takes."""
 
-    name: Literal["text", "path", "whole number", "number", "boolean", "choice", "list", "map", "group", "open", "other"]
+    name: KindName
     """`open`: anything; `other`: a type that only pydantic knows how to read."""
     is_optional: bool = False
     """Whether None is a value."""
@@ -44,6 +52,17 @@ class Kind:
     """A group's model, or the models it has to choose from."""
     tag: str | None = None
     """Name of the field that chooses; None when there is one model."""
+
+
+OTHER = Kind("other")
+# A boolean is an int to Python, so it comes first.
+_SCALARS: tuple[tuple[type, KindName], ...] = (
+    (bool, "boolean"),
+    (int, "whole number"),
+    (float, "number"),
+    (str, "text"),
+    (PurePath, "path"),
+)
 
 
 def kind_of(hint: Any, discriminator: str | None = None) -> Kind:
@@ -84,10 +103,7 @@ def _plain_kind(hint: Any) -> Kind:
         return Kind("group", models=(hint,))
     if issubclass(hint, Enum):
         return Kind("choice", choices=tuple(member.value for member in hint))
-    for base, name in ((bool, "boolean"), (int, "whole number"), (float, "number"), (str, "text"), (PurePath, "path")):
-        if issubclass(hint, base):
-            return Kind(name)
-    return Kind("other")
+    return next((Kind(name) for base, name in _SCALARS if issubclass(hint, base)), OTHER)
 
 
 def _container_kind(origin: Any, items: tuple[Any, ...]) -> Kind:
@@ -98,9 +114,6 @@ def _container_kind(origin: Any, items: tuple[Any, ...]) -> Kind:
     if origin is tuple and len(items) == 1:
         return OTHER
     return Kind("list", item=kind_of(items[0]) if items else Kind("open"))
-
-
-OTHER = Kind("other")
 
 
 def _union_kind(members: Sequence[Any], discriminator: str | None) -> Kind:
@@ -142,32 +155,39 @@ def decode(kind: Kind, text: str) -> Any:
     if unset(kind, text):
         return None
     match kind.name:
-        case "whole number" if _WHOLE.fullmatch(text):
-            return int(text)
-        case "number" if (number := _number(text)) is not None:
-            return number
-        case "boolean" if text.lower() in ("true", "false"):
-            return text.lower() == "true"
-        case "choice":
-            by_text = {str(choice): choice for choice in kind.choices}
-            return by_text[text] if text in by_text else _refuse(kind, text)
+        case "text" | "path":
+            return text
         case "list":
             return _decode_list(kind, text)
         case "map" if isinstance(entries := _json(text), dict):
             return _checked(kind, entries)
-        case "text" | "path":
-            return text
         case "open":
             return _json(text)
         case "other":
             # A text stays one; only what can't be written otherwise is JSON.
             return _json(text) if text[:1] in ("[", "{") else text
         case _:
-            return _refuse(kind, text)
+            value = _scalar(kind, text)
+            return _refuse(kind, text) if value is None else value
+
+
+def _scalar(kind: Kind, text: str) -> Any:
+    """The value of one word; None when it is none."""
+    match kind.name:
+        case "whole number":
+            return int(text) if _WHOLE.fullmatch(text) and len(text) <= _MAX_DIGITS else None
+        case "number":
+            return _number(text)
+        case "boolean":
+            return {"true": True, "false": False}.get(text.lower())
+        case "choice":
+            return next((choice for choice in kind.choices if str(choice) == text), None)
+        case _:
+            return None
 
 
 def _refuse(kind: Kind, value: Any) -> NoReturn:
-    raise Misfit(f"expected {describe(kind)}, found {_shown(value)}{_nearest_choice(kind, value)}")
+    raise Misfit(f"expected {describe(kind)}, found {shown(value)}{_nearest_choice(kind, value)}")
 
 
 def _nearest_choice(kind: Kind, value: Any) -> str:
@@ -177,10 +197,10 @@ def _nearest_choice(kind: Kind, value: Any) -> str:
 
 def _number(text: str) -> float | None:
     try:
-        number = int(text) if _WHOLE.fullmatch(text) else float(text)
+        number = int(text) if _WHOLE.fullmatch(text) and len(text) <= _MAX_DIGITS else float(text)
     except ValueError:
         return None
-    return None if number != number else number  # noqa: PLR0124 - NaN is not a number
+    return None if math.isnan(number) else number
 
 
 def _json(text: str) -> Any:
@@ -200,7 +220,7 @@ def _decode_list(kind: Kind, text: str) -> list[Any]:
     if item.name == "group" and isinstance(entry := _json(text), dict):
         return _checked(kind, [entry])
     if item.name == "group":
-        raise Misfit(f"expected a list in JSON, found {_shown(text)}")
+        raise Misfit(f"expected a list in JSON, found {shown(text)}")
     return [decode(item, text)]
 
 
@@ -228,14 +248,14 @@ def check(kind: Kind, value: Any) -> Iterator[tuple[str, str]]:
     elif kind.name == "group" and isinstance(value, dict):
         yield from _check_group(kind, cast("dict[str, Any]", value))
     elif not _fits(kind, value) and not unset(kind, value):
-        yield "", f"expected {describe(kind)}, found {_shown(value)}{_nearest_choice(kind, value)}"
+        yield "", f"expected {describe(kind)}, found {shown(value)}{_nearest_choice(kind, value)}"
 
 
 def _check_group(kind: Kind, table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     model = kind.models[0]
     if kind.tag is not None:
         tags = {tag: model for model in kind.models for tag in tags_of(model, kind.tag)}
-        if table.get(kind.tag) not in tags:
+        if table.get(kind.tag) not in list(tags):
             yield f".{kind.tag}", f"expected one of {', '.join(tags)}"
             return
         model = tags[table[kind.tag]]
@@ -259,7 +279,7 @@ def _fits(kind: Kind, value: Any) -> bool:
         case "whole number":
             return isinstance(value, int) and not isinstance(value, bool)
         case "number":
-            return isinstance(value, int | float) and not isinstance(value, bool) and value == value  # noqa: PLR0124
+            return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
         case "boolean":
             return isinstance(value, bool)
         case "choice":
@@ -290,7 +310,8 @@ def describe(kind: Kind) -> str:
     return f"{text} or none" if kind.is_optional and kind.name not in ("text", "open") else text
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value as mistakes name it; tables and lists are named, not shown."""
     if isinstance(value, str):
         text = json.dumps(value, ensure_ascii=False)
         return f"text {text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + '…'}"
@@ -298,5 +319,6 @@ def _shown(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, int | float):
         return f"the {'whole ' if isinstance(value, int) else ''}number {value}"
-    names = {list: "a list", dict: "a table", type(None): "nothing"}
-    return names.get(type(cast("object", value)), "a date or a time")
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "a table"
+    return "nothing" if value is None else f"a {type(value).__name__}"

@@ -21,7 +21,7 @@ class _Draft:
     """A JSON object whose texts and lists arrive in pieces."""
 
     def __init__(self) -> None:
-        self._pieces: dict[str, list[Any]] = {}
+        self._pieces: dict[str, list[str | list[Any]]] = {}
         self._whole: dict[str, Any] = {}
 
     def get(self, name: str) -> Any:
@@ -35,10 +35,8 @@ class _Draft:
             # An empty one in a later part takes nothing back.
             if value or name not in self._whole:
                 self._whole[name] = value
-        elif isinstance(value, str):
-            self._pieces.setdefault(name, []).append(value)
-        elif isinstance(value, list):
-            self._pieces.setdefault(name, []).extend(cast("list[Any]", value))
+        elif isinstance(value, str | list):
+            self._pieces.setdefault(name, []).append(cast("str | list[Any]", value))
         else:
             self._whole[name] = value
 
@@ -56,11 +54,13 @@ class _Draft:
         return grown | self._whole
 
 
-def _assemble(pieces: list[Any]) -> Any:
-    if all(isinstance(piece, str) for piece in pieces):
-        return _join(pieces)
+def _assemble(pieces: list[str | list[Any]]) -> str | list[Any]:
+    texts = [piece for piece in pieces if isinstance(piece, str)]
+    if len(texts) == len(pieces):
+        return _join(texts)
     # Some providers begin with parts (thoughts) and go on with plain text.
-    return [{"type": "text", "text": piece} if isinstance(piece, str) else piece for piece in pieces]
+    parts = [[{"type": "text", "text": piece}] if isinstance(piece, str) else piece for piece in pieces]
+    return [part for piece in parts for part in piece]
 
 
 def _join(pieces: list[str]) -> str:

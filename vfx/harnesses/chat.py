@@ -3,15 +3,17 @@
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import aiohttp
 from pydantic import PrivateAttr
 
 from vfx.authoring.harness import Harness, Job
 from vfx.dialects import chat
 from vfx.errors import HarnessError
 from vfx.runtimes.base import ProgramResult
+
+if TYPE_CHECKING:
+    import aiohttp
 
 __all__ = ["Chat"]
 
@@ -21,11 +23,14 @@ class Chat(Harness):
 
     supports_tools: ClassVar[bool] = False
 
-    _http: aiohttp.ClientSession | None = PrivateAttr(default=None)
+    _http: "aiohttp.ClientSession | None" = PrivateAttr(default=None)
 
     @asynccontextmanager
     async def serving(self) -> AsyncGenerator[None]:
         """Holds the connections to the endpoint."""
+        # 0.1 s that a dry run, which loads this class, need not pay.
+        import aiohttp  # noqa: PLC0415
+
         # No time-out here: how long the model may take is decided by the client and by --timeout.rollout.
         async with aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),

@@ -82,13 +82,19 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        async with anyio.create_task_group() as group:
-            self._running.add(group.cancel_scope)
-            try:
-                await self._serve(Exchange(scope, receive, send, group))
-            finally:
-                self._running.discard(group.cancel_scope)
-            group.cancel_scope.cancel()
+        exchange = Exchange(scope, receive, send, anyio.create_task_group())
+        try:
+            with attributed(InterceptionError, "interception"):
+                async with exchange.group as group:
+                    self._running.add(group.cancel_scope)
+                    await self._serve(exchange)
+                    group.cancel_scope.cancel()
+        except RolloutError as error:
+            log.error("a request failed here: %s", error, exc_info=error)  # noqa: TRY400 - the cause is chained
+            if not exchange.is_started:
+                await exchange.refuse(500, redact(str(error)), type="server_error", x_should_retry="false")
+        finally:
+            self._running.discard(exchange.group.cancel_scope)
 
     async def _serve(self, exchange: Exchange) -> None:
         if not self._is_from_here(exchange):
@@ -118,12 +124,7 @@ class App:
         with anyio.CancelScope() as scope:
             place.running.add(scope)
             try:
-                with attributed(InterceptionError, "interception"):
-                    await action(exchange, place.session)
-            except RolloutError as error:
-                log.error("a request failed here: %s", error, exc_info=error)  # noqa: TRY400 - the cause is chained
-                if not exchange.is_started:
-                    await exchange.refuse(500, redact(str(error)), type="server_error", x_should_retry="false")
+                await action(exchange, place.session)
             finally:
                 place.running.discard(scope)
                 if not place.running and not place.is_open:

@@ -1,8 +1,8 @@
 """One model call: admitted by its session, sent on in the same dialect, passed back byte for byte, and recorded."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, cast
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, TypeVar, cast
 
 import anyio
 from anyio import to_thread
@@ -13,9 +13,13 @@ from vfx.dialects.chat_stream import StreamAssembler
 from vfx.errors import InterceptionError, ProviderError, RolloutError, attributed
 from vfx.interception.exchange import Exchange
 from vfx.interception.session import Refusal, Session, Turn
+from vfx.messages import Completion, Message
 from vfx.redaction import redact
 
 __all__ = ["Relay"]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 # Parsing takes about 10 ms per megabyte; smaller bodies would wait longer for a thread than that.
 LARGE_BODY = 256 * 1024
@@ -72,8 +76,7 @@ class Relay:
             return
         exchange.group.start_soon(exchange.cancel_on_hang_up, name="hang-up")
         try:
-            body = await _parse(raw)
-            prompt = chat.read_prompt(body)
+            body, prompt = await _off_the_loop(_read_request, raw, len(raw))
         except ValueError as error:
             await exchange.refuse(400, f"the request can't be read: {error}")
             return
@@ -132,7 +135,7 @@ class _Call:
         turn.effective = chat.read_sampling(imposed, also=session.sampling.extra)
         request = ProviderRequest(
             path="chat/completions",
-            body=raw if imposed == body else await _serialise(imposed, len(raw)),
+            body=raw if imposed == body else await _off_the_loop(_serialise, imposed, len(raw)),
             headers=_passing(self._exchange),
             is_stream=bool(body.get("stream")),
         )
@@ -154,7 +157,7 @@ class _Call:
         session.note_first_byte(turn)
         if response.error is None:
             try:
-                session.commit(turn, chat.read_completion(await _parse(response.body)))
+                session.commit(turn, await _off_the_loop(_read_answer, response.body, len(response.body)))
             except ValueError as error:
                 # The program gets it all the same: what it makes of it is its own affair.
                 text = f"answer is not a chat completion: {error}"
@@ -224,7 +227,7 @@ class _Pulse:
     async def beat(self) -> None:
         """Send a comment after each interval of silence, for ever."""
         while True:
-            await anyio.sleep(self._last + self._interval - anyio.current_time())
+            await anyio.sleep_until(self._last + self._interval)
             async with self._lock:
                 # Asked again: while the lock was awaited, a piece was fed that has not been passed on yet.
                 if anyio.current_time() - self._last < self._interval:
@@ -250,14 +253,28 @@ def _count_choices(body: Mapping[str, Any]) -> int:
     return asked if isinstance(asked, int) else 1
 
 
-async def _parse(raw: bytes) -> dict[str, Any]:
+async def _off_the_loop(work: Callable[[Item], Result], item: Item, body_bytes: int) -> Result:
+    """What `work` makes of `item`, in a thread when the body that it stands for is large."""
+    return await to_thread.run_sync(work, item) if body_bytes > LARGE_BODY else work(item)
+
+
+def _read_request(raw: bytes) -> tuple[dict[str, Any], list[Message]]:
+    body = _parse(raw)
+    return body, chat.read_prompt(body)
+
+
+def _read_answer(raw: bytes) -> Completion:
+    return chat.read_completion(_parse(raw))
+
+
+def _parse(raw: bytes) -> dict[str, Any]:
     """The JSON object in `raw`.
 
     Raises:
         ValueError: It is none.
     """
     try:
-        value = await to_thread.run_sync(json.loads, raw) if len(raw) > LARGE_BODY else json.loads(raw)
+        value = json.loads(raw)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     if not isinstance(value, dict):
@@ -265,13 +282,9 @@ async def _parse(raw: bytes) -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
-async def _serialise(body: Mapping[str, Any], size: int) -> bytes:
+def _serialise(body: Mapping[str, Any]) -> bytes:
     """JSON in ASCII, since escapes also carry lone surrogates."""
-
-    def encode() -> bytes:
-        return json.dumps(body, separators=(",", ":")).encode("ascii")
-
-    return await to_thread.run_sync(encode) if size > LARGE_BODY else encode()
+    return json.dumps(body, separators=(",", ":")).encode("ascii")
 
 
 async def _refuse_turn(exchange: Exchange, refusal: Refusal) -> None:

@@ -6,7 +6,7 @@ Loaded only when an interception is made, since uvicorn costs start-up time.
 import logging
 import socket
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 import anyio
@@ -63,15 +63,13 @@ class Server:
             InterceptionError: It could not be started.
         """
         try:
-            with attributed(InterceptionError, "interception server"):
-                async with AsyncExitStack() as stack:
-                    local_url = await stack.enter_async_context(_listening(self._app))
-                    self.url = await stack.enter_async_context(self._reached(local_url))
+            with attributed(InterceptionError, "interception server"), anyio.CancelScope() as scope:
+                async with _listening(self._app) as local_url, self._reached(local_url) as self.url:
                     self.is_up = True
-                    task_status.started()
                     # Rollouts that are being cancelled too still need it: only its owner knows when they are done.
-                    with anyio.CancelScope(shield=True):
-                        await self._stopping.wait()
+                    scope.shield = True
+                    task_status.started()
+                    await self._stopping.wait()
         except InterceptionError as error:
             if not self.is_up:
                 raise

@@ -29,16 +29,17 @@ async def tunnelled(open_tunnel: OpenTunnel, local_url: str) -> AsyncGenerator[s
         TunnelError: It could not be opened. It may come wrapped in an exception group.
     """
     closing, closed = anyio.Event(), anyio.Event()
-    # A task of its own, as a tunnel may hold scopes, which only the task that entered them can bound from outside.
+    # A task of its own: a tunnel may hold scopes, so that only from outside its closing can be bounded.
     async with anyio.create_task_group() as group:
-        url = await group.start(_hold, open_tunnel, local_url, closing, closed, name=f"tunnel to {local_url}")
+        name = f"tunnel to {local_url}"
+        url, scope = await group.start(_hold, open_tunnel, local_url, closing, closed, name=name)
         try:
             yield url
         finally:
             closing.set()
             with grace(CLOSE_S, f"the tunnel {url} to close", is_release=True):
                 await closed.wait()
-            group.cancel_scope.cancel()
+            scope.cancel()
 
 
 async def _hold(
@@ -47,16 +48,17 @@ async def _hold(
     closing: anyio.Event,
     closed: anyio.Event,
     *,
-    task_status: TaskStatus[str],
+    task_status: TaskStatus[tuple[str, anyio.CancelScope]],
 ) -> None:
     is_open = False
     try:
-        with attributed(TunnelError, "tunnel"):
+        with attributed(TunnelError, "tunnel"), anyio.CancelScope() as scope:
             async with open_tunnel(local_url) as url:
                 is_open = True
-                task_status.started(url)
-                with anyio.CancelScope(shield=True):
-                    await closing.wait()
+                # A cancellation from above ends its opening, but neither its life nor its closing.
+                scope.shield = True
+                task_status.started((url, scope))
+                await closing.wait()
     except (RolloutError, RunError) as error:
         if not is_open:
             raise

@@ -43,7 +43,6 @@ class Outcome:
 class Run:
     """A run under way, as whoever watches it sees it."""
 
-    config: EvalConfig
     environment: Environment
     plan: Plan
     store: RunStore
@@ -57,6 +56,11 @@ class Run:
     """Why the run as a whole can't go on; None when it can."""
     _fatal: list[str | None] = field(default_factory=list[str | None])
     _has_turned: bool = False
+
+    @property
+    def config(self) -> EvalConfig:
+        """What was asked for."""
+        return self.environment.config
 
     @property
     def folder(self) -> Path:

@@ -71,13 +71,15 @@ class SubprocessRuntime(Runtime):
         folder = self._folder()
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         try:
-            process = await anyio.open_process(
-                [os.fspath(arg) for arg in argv],
-                stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-                cwd=folder,
-                env={**inherited, "HOME": str(folder), "TMPDIR": str(folder), **(env or {})},
-                start_new_session=True,
-            )
+            # Cancelled between the fork and its return, it would leave the program's children to nobody.
+            with anyio.CancelScope(shield=True):
+                process = await anyio.open_process(
+                    [os.fspath(arg) for arg in argv],
+                    stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+                    cwd=folder,
+                    env={**inherited, "HOME": str(folder), "TMPDIR": str(folder), **(env or {})},
+                    start_new_session=True,
+                )
         except (OSError, ValueError) as error:
             raise SandboxError(f"cannot start {argv[0]!r}: {error}") from error
         self._running.add(process)
