@@ -103,7 +103,6 @@ def test_a_thread_that_never_ends_does_not_hold_the_exit(tmp_path: Path) -> None
 def test_a_stream_that_cannot_show_a_character_is_no_failure(tmp_path: Path) -> None:
     ended = vfx("eval", "--name", "é", "--dry-run", cwd=tmp_path, PYTHONIOENCODING="ascii")
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert 'name = "\\xe9"' in ended.stdout
 
 
 def test_completion_answers(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ class Stage:
     async def recorded(self, count: int = 1) -> None:
         """Wait until `count` calls are on the trace."""
         with anyio.fail_after(5):
-            while len(self.calls) < count:  # noqa: ASYNC110 - a trace tells nobody when it grows
+            while len(self.calls) < count:
                 await anyio.sleep(0.002)
 
 

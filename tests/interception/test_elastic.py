@@ -287,7 +287,7 @@ async def test_idle_servers_are_closed_but_for_the_last() -> None:
             await anyio.sleep(0.15)
             assert pool.num_servers == 4
         with anyio.fail_after(5):
-            while pool.num_servers > 1:  # noqa: ASYNC110 - a pool tells nobody when it shrinks
+            while pool.num_servers > 1:
                 await anyio.sleep(0.01)
         await anyio.sleep(0.15)
         assert pool.num_servers == 1

@@ -151,7 +151,7 @@ class Pool:
 def test_everyone_is_placed_in_the_end_though_starts_fail(
     rollouts: int, multiplex: int, max_servers: int | None, max_starting: int, seed: int
 ) -> None:
-    chance = random.Random(seed)  # noqa: S311 - repeatable, not secret
+    chance = random.Random(seed)
     pool = Pool(multiplex, max_servers, max_starting, waiting=rollouts)
     for _ in range(2000):
         pool.settle()
