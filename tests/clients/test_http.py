@@ -182,7 +182,7 @@ async def test_a_call_cancelled_while_it_waits_is_no_longer_shown() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(call, client)
             with anyio.fail_after(5):
-                while not client.waiting.calls:  # noqa: ASYNC110 - the ledger gives no event
+                while not client.waiting.calls:
                     await anyio.sleep(0.01)
             group.cancel_scope.cancel()
         assert (client.waiting.calls, client.waiting.reason) == (0, "")

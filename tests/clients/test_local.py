@@ -74,7 +74,7 @@ def is_running(pid: int) -> bool:
 
 async def until_gone(pid: int) -> None:
     with anyio.fail_after(5):
-        while is_running(pid):  # noqa: ASYNC110 - another's process gives no event
+        while is_running(pid):
             await anyio.sleep(0.05)
 
 

@@ -54,6 +54,15 @@ def test_json_arguments_compare_by_value() -> None:
     assert message_hash(one) == message_hash(other)
 
 
+def test_an_answer_is_known_again_with_and_without_its_reasoning() -> None:
+    graph = MessageGraph()
+    answer = Message("assistant", "b", reasoning="because")
+    graph.commit([user("a")], [answer])
+    graph.commit([user("a"), answer, user("c")], [assistant("d")])
+    graph.commit([user("a"), assistant("b"), user("c")], [assistant("e")])
+    assert [node.parent for node in graph.nodes] == [None, 0, 1, 2, 2]
+
+
 def test_lone_surrogates_have_a_hash() -> None:
     assert message_hash(user("\ud835")) != message_hash(user("\ufffd"))
 

@@ -24,7 +24,7 @@ from vfx.runner.saved_config import to_toml
 from vfx.runner.store import CONFIG, LOG, RunStore, run_folder
 
 if TYPE_CHECKING:
-    from vfx.cli.eval import Invocation
+    from vfx.cli.invocation import Invocation
 
 __all__ = ["run_eval"]
 
@@ -74,9 +74,9 @@ class _Prepared:
 
 
 async def _run(prepared: _Prepared) -> Run:
+    run = Run(prepared.environment, prepared.plan, prepared.store)
     async with anyio.create_task_group() as group:
-        async with shutdown_on_signals(lambda shutdown: _say(_signal_line(shutdown, run))) as shutdown:
-            run = Run(prepared.environment, prepared.plan, prepared.store, shutdown)
+        async with shutdown_on_signals(lambda shutdown: _say(_signal_line(shutdown, run))) as run.shutdown:
             if run.config.display != "none":
                 _announce(run, is_demo=prepared.is_demo)
                 group.start_soon(_report, run, name="progress")

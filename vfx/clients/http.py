@@ -137,7 +137,7 @@ class HttpClient(Client):
             return None
         why = "rate limited" if exchange.status == 429 else f"HTTP {exchange.status}"
         text = f"{why}: {self._endpoint.host} asked to wait {asked:g} s, more than --client.max-retry-wait {longest:g}"
-        return ProviderError(text, status=exchange.status)
+        return ProviderError(text, status=exchange.status, is_final=True)
 
     def _final_refusal(self, request: ProviderRequest, exchange: "Exchange", effort: _Effort) -> ProviderError | None:
         """The error that ends the call; None when it is sent again. Others are held back in either case."""

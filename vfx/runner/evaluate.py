@@ -46,7 +46,8 @@ class Run:
     environment: Environment
     plan: Plan
     store: RunStore
-    shutdown: Shutdown
+    shutdown: Shutdown = field(default_factory=Shutdown)
+    """What signals have done to it so far."""
     tally: Tally = field(default_factory=Tally)
     phase: str = "starting"
     """`starting`, `running`, `stopping`, `done`."""

@@ -70,18 +70,8 @@ class SubprocessRuntime(Runtime):
         """See `Runtime.run`."""
         folder = self._folder()
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        try:
-            # Cancelled between the fork and its return, it would leave the program's children to nobody.
-            with anyio.CancelScope(shield=True):
-                process = await anyio.open_process(
-                    [os.fspath(arg) for arg in argv],
-                    stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-                    cwd=folder,
-                    env={**inherited, "HOME": str(folder), "TMPDIR": str(folder), **(env or {})},
-                    start_new_session=True,
-                )
-        except (OSError, ValueError) as error:
-            raise SandboxError(f"cannot start {argv[0]!r}: {error}") from error
+        environment = {**inherited, "HOME": str(folder), "TMPDIR": str(folder), **(env or {})}
+        process = await _spawn(argv, folder, environment, has_stdin=stdin is not None)
         self._running.add(process)
         try:
             with anyio.fail_after(timeout):
@@ -131,6 +121,24 @@ class SubprocessRuntime(Runtime):
             await target.write_bytes(content.encode() if isinstance(content, str) else content)
         except OSError as error:
             raise SandboxError(f"cannot write {path}: {error.strerror}") from error
+
+
+async def _spawn(argv: Sequence[str], folder: Path, environment: Mapping[str, str], *, has_stdin: bool) -> Process:
+    # Cancelled between the fork and its return, it would leave the program's children to nobody.
+    process: Process | None = None
+    try:
+        with anyio.CancelScope(shield=True):
+            process = await anyio.open_process(
+                [os.fspath(arg) for arg in argv],
+                stdin=subprocess.PIPE if has_stdin else subprocess.DEVNULL,
+                cwd=folder,
+                env=environment,
+                start_new_session=True,
+            )
+    except (OSError, ValueError) as error:
+        raise SandboxError(f"cannot start {argv[0]!r}: {error}") from error
+    assert process is not None  # noqa: S101 - a shielded scope swallows nothing
+    return process
 
 
 class _Tail:

@@ -3,12 +3,15 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vfx.messages import Message, ToolCall
 
 __all__ = ["MessageGraph", "Node", "message_hash"]
+
+
+HASH_BYTES = 16
 
 
 @dataclass(slots=True)
@@ -56,6 +59,9 @@ class MessageGraph:
         self.nodes.append(Node(message, parent, sampled))
         # Of equal answers to one prompt the latest is the one that a program goes on from.
         self._children[key] = index
+        if sampled and message.reasoning:
+            # Most programs send an answer back without the reasoning that came with it.
+            self._children[parent, key[1][:-HASH_BYTES] + message_hash(replace(message, reasoning=None))] = index
         return index
 
     def path(self, leaf: int) -> list[Message]:
@@ -108,7 +114,7 @@ def _call_identity(call: ToolCall) -> list[Any]:
 def _digest(value: Any) -> bytes:
     # ASCII escapes also carry lone surrogates, which models do produce.
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
-    return hashlib.blake2b(text.encode("ascii"), digest_size=16).digest()
+    return hashlib.blake2b(text.encode("ascii"), digest_size=HASH_BYTES).digest()
 
 
 def _plain(value: Any) -> Any:
