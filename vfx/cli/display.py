@@ -52,7 +52,7 @@ def run_eval(invocation: "Invocation") -> int:
     plan = make_plan(config)
     store = RunStore(run_folder(config, environment.model), replace=invocation.replace)
     try:
-        store.write_whole(CONFIG, to_toml(config).encode())
+        store.write_whole(CONFIG, to_toml(environment.config).encode())
         with _log_to(store, config.log_level):
             _raise_descriptor_limit()
             prepared = _Prepared(environment, plan, store, invocation.is_demo)

@@ -57,14 +57,9 @@ def _explain(error: Exception) -> int:
     cause = root_cause(error)
     if isinstance(cause, ConfigError):
         count = len(cause.mistakes)
-        _say(
-            "\n  ".join(
-                [
-                    f"vfx: {count} mistake{'' if count == 1 else 's'}:",
-                    *(" ".join(str(m).split("\n")) for m in cause.mistakes),
-                ]
-            )
-        )
+        _say(f"vfx: {count} mistake{'' if count == 1 else 's'}:")
+        for mistake in cause.mistakes:
+            _say("\n".join(f"  {line}" for line in str(mistake).splitlines()))
         return 2
     if isinstance(cause, RunError):
         _say(f"vfx: {cause}")

@@ -26,16 +26,16 @@ class Environment:
     """A taskset, a harness and a runtime, with the client and the interception that serve them."""
 
     def __init__(self, config: EvalConfig) -> None:
-        self.config = config
+        self.client: Client = create_client(config.client)
+        self.config = config.model_copy(update={"model": config.model or self.client.default_model})
         self.taskset = config.taskset
         self.harness = config.harness
-        self.client: Client = create_client(config.client)
         self.interception: Interception = create_interception(config.interception, self.client)
 
     @property
     def model(self) -> str:
         """The model that is evaluated."""
-        return self.config.model or self.client.default_model or ""
+        return self.config.model or ""
 
     @cached_property
     def agent_record(self) -> Mapping[str, Any]:

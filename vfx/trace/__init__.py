@@ -1,1 +1,4 @@
-"""What one rollout said and did: `graph`, the messages; `record`, the whole trace and its JSON form."""
+"""What one rollout said and did.
+
+`graph`: the messages; `record`: the whole trace and its JSON form; `reading`: back from that form.
+"""

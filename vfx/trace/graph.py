@@ -54,6 +54,11 @@ class MessageGraph:
             self._append(answer, parent, (parent, salt + message_hash(answer)), sampled=True) for answer in completions
         ]
 
+    def append(self, message: Message, parent: int | None, *, sampled: bool) -> int:
+        """Add one node as it was recorded; returns its index. Reading needs no look-up of prefixes."""
+        self.nodes.append(Node(message, parent, sampled))
+        return len(self.nodes) - 1
+
     def _append(self, message: Message, parent: int | None, key: tuple[int | None, bytes], *, sampled: bool) -> int:
         index = len(self.nodes)
         self.nodes.append(Node(message, parent, sampled))
