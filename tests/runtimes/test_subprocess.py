@@ -8,6 +8,7 @@ import pytest
 
 from vfx.errors import SandboxError
 from vfx.runtimes.base import SubprocessSettings
+from vfx.runtimes.programs import Programs
 from vfx.runtimes.subprocess import SubprocessRuntime
 
 pytestmark = pytest.mark.anyio
@@ -15,10 +16,11 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def runtime() -> AsyncGenerator[SubprocessRuntime]:
-    runtime = SubprocessRuntime(SubprocessSettings(max_output_bytes=1000))
-    await runtime.start()
-    yield runtime
-    await runtime.stop()
+    async with Programs().serving() as programs:
+        runtime = SubprocessRuntime(SubprocessSettings(max_output_bytes=1000), programs)
+        await runtime.start()
+        yield runtime
+        await runtime.stop()
 
 
 async def test_program_gets_arguments_input_and_variables_as_they_are(runtime: SubprocessRuntime) -> None:
@@ -82,12 +84,14 @@ async def test_files_are_written_and_read_below_the_working_directory(runtime: S
 
 async def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    runtime = SubprocessRuntime(SubprocessSettings())
-    await runtime.start()
-    result = await runtime.run(["sh", "-c", "echo $$"])
-    assert os.listdir(tmp_path)
-    await runtime.stop()
-    await runtime.stop()
+    async with Programs().serving() as programs:
+        runtime = SubprocessRuntime(SubprocessSettings(), programs)
+        await runtime.start()
+        result = await runtime.run(["sh", "-c", "echo $$"])
+        assert len(os.listdir(await programs.folder())) == 1
+        await runtime.stop()
+        await runtime.stop()
+        assert not os.listdir(await programs.folder())
     assert not os.listdir(tmp_path)
     with pytest.raises(ProcessLookupError):
         os.kill(int(result.stdout), 0)

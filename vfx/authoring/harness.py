@@ -1,18 +1,23 @@
 """The program that drives the model, and the plain data it gets."""
 
+import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from vfx.authoring.names import refuse_fields
 from vfx.authoring.task import Task
+from vfx.errors import Mistake
 from vfx.messages import Message
+from vfx.redaction import MASK
 from vfx.runtimes.base import ProgramResult, Runtime, SubprocessSettings
 from vfx.settings import Settings
 
 __all__ = ["Endpoint", "Harness", "Job"]
 
-RESERVED = frozenset({"run", "setup", "serving"})
+_SECRET = re.compile(r"(key|token|secret|password)$", re.IGNORECASE)
+RESERVED = frozenset({"mistakes", "record", "run", "serving", "setup"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,11 @@ class Endpoint:
     api_key: str
     """The rollout's own secret; worthless when the rollout has ended."""
     model: str
+
+    @property
+    def root_url(self) -> str:
+        """The base URL without `/v1`, as Anthropic's SDK wants it."""
+        return self.base_url.removesuffix("/v1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +59,17 @@ class Job:
     @property
     def env(self) -> Mapping[str, str]:
         """The environment variables that SDKs read, for a program that is started in the runtime."""
-        return {"OPENAI_BASE_URL": self.endpoint.base_url, "OPENAI_API_KEY": self.endpoint.api_key}
+        endpoint = self.endpoint
+        return {
+            "OPENAI_BASE_URL": endpoint.base_url,
+            "OPENAI_API_BASE": endpoint.base_url,
+            "OPENAI_API_KEY": endpoint.api_key,
+            "OPENAI_MODEL": endpoint.model,
+            "ANTHROPIC_BASE_URL": endpoint.root_url,
+            "ANTHROPIC_API_BASE": endpoint.root_url,
+            "ANTHROPIC_API_KEY": endpoint.api_key,
+            "ANTHROPIC_MODEL": endpoint.model,
+        }
 
 
 class Harness(Settings):
@@ -63,12 +83,18 @@ class Harness(Settings):
     runtime: SubprocessSettings = SubprocessSettings()
     """The box its program runs in."""
 
-    @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Find mistakes when the class is made."""
-        super().__pydantic_init_subclass__(**kwargs)
-        if taken := RESERVED & cls.model_fields.keys():
-            raise TypeError(f"{cls.__name__}: a field can't be named {', '.join(sorted(taken))}: vfx uses that name")
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Find mistakes when the class is made, before pydantic warns of something else."""
+        super().__init_subclass__(**kwargs)
+        refuse_fields(cls, RESERVED)
+
+    def mistakes(self) -> list[Mistake]:
+        """What keeps it from running and can be known before anything is started."""
+        return []
+
+    def record(self) -> Mapping[str, Any]:
+        """What a trace says about it, as plain data; asked once per run, inside `serving`."""
+        return _masked(self.model_dump(mode="json"))
 
     @asynccontextmanager
     async def serving(self) -> AsyncGenerator[None]:
@@ -88,3 +114,12 @@ class Harness(Settings):
             HarnessError: It failed. Any other exception is recorded as one.
         """
         raise NotImplementedError(f"{type(self).__name__} has no run method")
+
+
+def _masked(data: dict[str, Any]) -> dict[str, Any]:
+    """The configuration without what variables with the name of a secret hold, unless it is filled in later."""
+    for group in (data, data["runtime"]):
+        for name, value in group.get("variables", {}).items():
+            if _SECRET.search(name) and not value.startswith("{"):
+                group["variables"][name] = MASK
+    return data

@@ -1,1 +1,1 @@
-"""Where programs run: `base`, the contract; `subprocess`, processes on this host."""
+"""Where programs run: `base`, the contract; `subprocess`, this host, by way of `programs`, `pipes` and `keeper`."""

@@ -1,0 +1,213 @@
+"""Any program as the harness: it gets the task's text, calls the model as it always does, and ends."""
+
+import sys
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, PrivateAttr
+
+from vfx.authoring.harness import Harness, Job
+from vfx.errors import HarnessError, Mistake, RunError
+from vfx.harnesses import preparation
+from vfx.harnesses.placeholders import fill, used_names, wrong_names
+from vfx.runtimes.base import ProgramResult
+
+__all__ = ["Command"]
+
+PROMPT_FILE = "prompt.txt"
+SYSTEM_PROMPT_FILE = "system-prompt.txt"
+# MAX_ARG_STRLEN of Linux, the closing NUL included; elsewhere only the sum of all arguments is bounded.
+MAX_ARGUMENT_BYTES = 131_071
+IN_ARGV = frozenset(
+    {
+        "base_url",
+        "model",
+        "prompt",
+        "prompt_file",
+        "root_url",
+        "setup_dir",
+        "system_prompt",
+        "system_prompt_file",
+        "workdir",
+    }
+)
+IN_VARIABLES = (IN_ARGV | {"api_key"}) - {"prompt", "system_prompt"}
+
+
+class Command(Harness):
+    """Runs a program once per rollout. What it can't be told by arguments it finds in the variables that SDKs read."""
+
+    own_variables: ClassVar[Mapping[str, str]] = {}
+    """What a preset sets beside `variables`, which win over it."""
+
+    argv: tuple[str, ...] = ()
+    """The program and its arguments. {prompt_file}, {prompt}, {model}, {base_url} and others are filled in."""
+    prompt_via: Literal["auto", "file", "stdin", "argument"] = "auto"
+    """How it gets the prompt. auto = as argv says, and by stdin when it names neither {prompt_file} nor {prompt}."""
+    variables: dict[str, str] = Field(default_factory=dict[str, str])
+    """More variables for it, filled in like argv; {api_key} too."""
+    files: tuple[Path, ...] = ()
+    """Files of this host that are put in its working directory, under their own names."""
+    version_argv: tuple[str, ...] = ()
+    """Run once per run; the first line it writes is recorded as the program's version. Empty = not asked."""
+    setup_commands: tuple[tuple[str, ...], ...] = ()
+    """Run one after the other in {setup_dir} before the first rollout, and not again as long as they stay the same."""
+    setup_timeout: float | None = Field(default=600.0, gt=0)
+    """Seconds for all of them and for `version_argv`; None = unbounded."""
+
+    _version: str | None = PrivateAttr(default=None)
+    _setup_dir: Path | None = PrivateAttr(default=None)
+
+    def mistakes(self) -> list[Mistake]:
+        """See `Harness.mistakes`."""
+        if not self.argv:
+            hint = """such as --harness.argv '["my-agent", "{prompt_file}"]'"""
+            return [Mistake("no program is named", "--harness.argv", hint)]
+        return [
+            *self._wrong_placeholders(),
+            *self._wrong_prompt(),
+            *self._missing_files(),
+            *preparation.missing_program(
+                self.argv[0], "--harness.argv", {**self.runtime.variables, **self.own_variables, **self.variables}
+            ),
+        ]
+
+    def _wrong_placeholders(self) -> list[Mistake]:
+        mistakes: list[Mistake] = []
+        if any("api_key" in used_names(arg) for arg in self.argv):
+            what = "an argument can be read by everyone on this host, so {api_key} can't be in one"
+            mistakes.append(Mistake(what, "--harness.argv", "the program finds it in OPENAI_API_KEY"))
+        for arg in self.argv:
+            mistakes += wrong_names(arg, IN_ARGV | {"api_key"}, "--harness.argv")
+        for name, value in self.variables.items():
+            mistakes += wrong_names(value, IN_VARIABLES, f"--harness.variables.{name}")
+        for arg in (*self.version_argv, *(arg for command in self.setup_commands for arg in command)):
+            mistakes += wrong_names(arg, {"setup_dir"}, "--harness.setup-commands, --harness.version-argv")
+        return mistakes
+
+    def _wrong_prompt(self) -> list[Mistake]:
+        named = {name for arg in self.argv for name in used_names(arg)}
+        where = f"--harness.prompt-via {self.prompt_via}"
+        if self.prompt_via == "stdin" and named & {"prompt", "prompt_file"}:
+            return [Mistake("argv names {prompt} or {prompt_file} as well", where, "leave one of the two out")]
+        if self.prompt_via == "file" and "prompt" in named:
+            return [Mistake("argv names {prompt}, which is the text itself", where, "use {prompt_file}")]
+        if self.prompt_via == "argument" and "prompt_file" in named:
+            return [Mistake("argv names {prompt_file}", where, "use {prompt}")]
+        return []
+
+    def _missing_files(self) -> list[Mistake]:
+        missing = [file for file in self.files if not file.is_file()]
+        return [Mistake("there is no such file", f"--harness.files {file}") for file in missing]
+
+    def record(self) -> Mapping[str, Any]:
+        """See `Harness.record`; with the program's version."""
+        version = {} if self._version is None else {"program_version": self._version}
+        return {**super().record(), **version}
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncGenerator[None]:
+        """See `Harness.serving`; sets the program up and asks for its version.
+
+        Raises:
+            RunError: One of the two failed.
+        """
+        async with preparation.preparing(self.runtime, self.setup_timeout) as prepare:
+            if self.setup_commands:
+                self._setup_dir = await prepare.set_up(self.setup_commands)
+            if self.version_argv:
+                argv = [fill(arg, {"setup_dir": str(self._setup_dir or "")}) for arg in self.version_argv]
+                self._version = await prepare.first_line(argv)
+        yield
+
+    async def run(self, job: Job) -> ProgramResult | None:
+        """See `Harness.run`."""
+        system_prompt, prompt = self._texts(job)
+        via = self._via
+        workdir = await job.runtime.workdir()
+        values = {
+            "base_url": job.endpoint.base_url,
+            "model": job.endpoint.model,
+            "prompt": prompt,
+            "prompt_file": str(workdir / PROMPT_FILE),
+            "root_url": job.endpoint.root_url,
+            "setup_dir": str(self._setup_dir or ""),
+            "system_prompt": system_prompt,
+            "system_prompt_file": str(workdir / SYSTEM_PROMPT_FILE),
+            "workdir": str(workdir),
+        }
+        if via == "file":
+            await job.runtime.write(PROMPT_FILE, prompt)
+        if self._names("system_prompt_file"):
+            await job.runtime.write(SYSTEM_PROMPT_FILE, system_prompt)
+        for file in self.files:
+            await job.runtime.write(file.name, _content(file))
+        for_variables = {**values, "api_key": job.endpoint.api_key}
+        own = {name: fill(value, for_variables) for name, value in {**self.own_variables, **self.variables}.items()}
+        return await job.runtime.run(
+            self._arguments(values, via),
+            env={**job.env, **own},
+            stdin=prompt if via == "stdin" else None,
+        )
+
+    @property
+    def _via(self) -> Literal["file", "stdin", "argument"]:
+        if self.prompt_via != "auto":
+            return self.prompt_via
+        if self._names("prompt_file"):
+            return "file"
+        return "argument" if self._names("prompt") else "stdin"
+
+    def _names(self, name: str) -> bool:
+        texts = (*self.argv, *self.variables.values(), *self.own_variables.values())
+        return any(name in used_names(text) for text in texts)
+
+    def _texts(self, job: Job) -> tuple[str, str]:
+        """The system prompt and the prompt, as text that any program can be given."""
+        others = {message.role for message in job.messages} - {"system", "user"}
+        if others:
+            raise HarnessError(
+                f"a program can be given text, not a conversation with {', '.join(sorted(others))} turns"
+            )
+        if any(not isinstance(message.content, str) for message in job.messages):
+            raise HarnessError("a program can be given text, and this prompt has other content")
+        system_prompt, prompt = _encodable(job.system_prompt or ""), _encodable(job.prompt)
+        if not prompt:
+            raise HarnessError("the task has no prompt, and nobody else opens the conversation")
+        if not self._names("system_prompt") and not self._names("system_prompt_file") and system_prompt:
+            prompt = f"{system_prompt}\n\n{prompt}"
+        return system_prompt, prompt
+
+    def _arguments(self, values: Mapping[str, str], via: str) -> Sequence[str]:
+        argv = [fill(arg, values) for arg in self.argv]
+        argv[0] = preparation.resolved(argv[0])
+        # Named by the option alone, it comes last.
+        last = {"argument": "prompt", "file": "prompt_file"}.get(via)
+        if last and not self._names(last):
+            argv.append(values[last])
+        for arg in argv:
+            if "\0" in arg:
+                raise HarnessError(f"the prompt holds a NUL character, which no argument can: {_other_ways()}")
+            size = len(arg.encode())
+            if sys.platform == "linux" and size > MAX_ARGUMENT_BYTES:
+                limit = f"an argument can hold {MAX_ARGUMENT_BYTES:,} bytes on Linux"
+                raise HarnessError(f"the prompt makes an argument of {size:,} bytes, and {limit}: {_other_ways()}")
+        return argv
+
+
+def _other_ways() -> str:
+    return "pass it by --harness.prompt-via file or stdin"
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise RunError(f"--harness.files {file}: can't be read: {error}") from error
+
+
+def _encodable(text: str) -> str:
+    """The text as UTF-8 can carry it: split surrogate pairs joined, lone ones U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
