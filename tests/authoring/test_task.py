@@ -1,12 +1,14 @@
+import json
+import pickle
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
-from vfx.authoring.hooks import hooks_of, metric, reward, stop
+from vfx.authoring.hooks import HOOK_KINDS, hooks_of, metric, reward, stop
 from vfx.authoring.task import Task
 from vfx.messages import Message
-from vfx.trace.record import Trace
+from vfx.trace.record import Trace, encode_record
 
 
 class Sum(Task):
@@ -46,7 +48,7 @@ def test_a_subclass_inherits_and_overrides_hooks() -> None:
 
 
 def test_a_hook_that_asks_for_something_unknown_is_refused_when_the_class_is_made() -> None:
-    with pytest.raises(TypeError, match="asks for trase; a hook may ask for: runtime, task, trace"):
+    with pytest.raises(TypeError, match="asks for trase; a reward hook may ask for: runtime, task, trace"):
 
         class Bad(Task):  # pyright: ignore[reportUnusedClass]
             @reward
@@ -106,3 +108,49 @@ def test_system_prompt_of_the_run_replaces_that_of_the_task() -> None:
 def test_a_prompt_without_roles_is_refused_with_its_place() -> None:
     with pytest.raises(ValueError, match=r"prompt\[0\]\.role"):
         Task(prompt=({"content": "hi"},)).messages()
+
+
+LONE = "\ud835"
+
+
+def test_text_may_hold_lone_surrogates() -> None:
+    class Nested(BaseModel):
+        text: str
+
+    class Odd(Task):
+        answer: str
+        more: dict[str, list[str | None]]
+        inner: Nested | None = None
+
+    task = Odd(prompt=f"a {LONE}", answer=LONE, id=LONE, more={LONE: [LONE, None]}, tags=(LONE,))
+    assert (task.answer, task.id, task.more) == (LONE, LONE, {LONE: [LONE, None]})
+    assert task.messages() == [Message("user", f"a {LONE}")]
+    assert task.key == Odd(**task.data).key
+    assert json.loads(encode_record(task.data))["answer"] == LONE
+    assert Odd.model_validate({"answer": "x", "more": {}, "inner": {"text": LONE}}).inner == Nested.model_construct(
+        text=LONE
+    )
+
+
+def test_text_is_still_checked() -> None:
+    class Short(Task):
+        answer: str = Field(max_length=2)
+
+    with pytest.raises(ValidationError):
+        Short(answer=3)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValidationError):
+        Short(answer="long")
+
+
+def test_a_changed_copy_has_its_own_key() -> None:
+    task = Sum(answer=1)
+    assert task.key != task.model_copy(update={"answer": 2}).key == Sum(answer=2).key
+
+
+def test_a_task_can_be_sent_to_another_process() -> None:
+    task = Sum(answer=1)
+    assert task.key
+    task.use_hooks(dict.fromkeys(HOOK_KINDS, ()))
+    copy = pickle.loads(pickle.dumps(task))  # noqa: S301 - just made
+    assert copy == task
+    assert copy.hooks("metric")[0].name == "chars"

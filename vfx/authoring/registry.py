@@ -1,28 +1,51 @@
-"""Turns what a user names into a class: the id of something that ships, the path of a file, or `module:Class`."""
+"""Turns what a user names into a class: an id, the path of a file, the folder of a package, or `module:Class`.
+
+An id is of something that ships here, or that an installed package registers as an entry point.
+"""
 
 import difflib
 import importlib
-import importlib.util
-import sys
-import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from vfx.authoring.folders import is_folder, target_in_folder
 from vfx.authoring.harness import Harness
+from vfx.authoring.loading import load_file, load_module
 from vfx.authoring.taskset import Taskset
 from vfx.errors import ConfigError, Mistake
 
-__all__ = ["HARNESSES", "TASKSETS", "harness_class", "taskset_class"]
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+__all__ = [
+    "GROUPS",
+    "HARNESSES",
+    "TASKSETS",
+    "harness_class",
+    "known_harnesses",
+    "known_tasksets",
+    "taskset_class",
+]
+
 
 # Named and not imported: a run pays only for what it uses, and this package stays below those that ship them.
 TASKSETS = {
     "arithmetic": "vfx.tasksets.arithmetic:Arithmetic",
+    "file": "vfx.tasksets.file:File",
+    "guess-number": "vfx.tasksets.guess_number:GuessNumber",
     "reverse-text": "vfx.tasksets.reverse_text:ReverseText",
 }
 HARNESSES = {
     "chat": "vfx.harnesses.chat:Chat",
+    "command": "vfx.harnesses.command:Command",
+    "mini-swe-agent": "vfx.harnesses.presets:MiniSweAgent",
+    "dialogue": "vfx.harnesses.dialogue:Dialogue",
 }
+
+GROUPS = {"taskset": "vfx.tasksets", "harness": "vfx.harnesses"}
+"""The entry points under which packages give theirs."""
 
 T = TypeVar("T")
 
@@ -33,7 +56,7 @@ def taskset_class(reference: str, where: str = "ENV") -> type[Taskset[Any]]:
     Raises:
         ConfigError: There is none, or its code can't be loaded.
     """
-    return _find(reference, Taskset, TASKSETS, where)
+    return _find(reference, Taskset, TASKSETS, GROUPS["taskset"], where)
 
 
 def harness_class(reference: str, where: str = "--harness.id") -> type[Harness]:
@@ -42,23 +65,64 @@ def harness_class(reference: str, where: str = "--harness.id") -> type[Harness]:
     Raises:
         ConfigError: There is none, or its code can't be loaded.
     """
-    return _find(reference, Harness, HARNESSES, where)
+    return _find(reference, Harness, HARNESSES, GROUPS["harness"], where)
 
 
-def _find(reference: str, base: type[T], shipped: dict[str, str], where: str) -> type[T]:
-    what = base.__name__.lower()
+def known_tasksets() -> Mapping[str, str]:
+    """The ids of tasksets, each with what it comes from: `vfx`, or the name and version of a package."""
+    return _known(TASKSETS, GROUPS["taskset"])
+
+
+def known_harnesses() -> Mapping[str, str]:
+    """The ids of harnesses, each with what it comes from: `vfx`, or the name and version of a package."""
+    return _known(HARNESSES, GROUPS["harness"])
+
+
+def _known(shipped: Mapping[str, str], group: str) -> Mapping[str, str]:
+    installed = {name: _origin(point) for name, point in sorted(_entry_points(group).items())}
+    return {**dict.fromkeys(sorted(shipped), "vfx"), **{k: v for k, v in installed.items() if k not in shipped}}
+
+
+def _entry_points(group: str) -> Mapping[str, "EntryPoint"]:
+    """What installed packages register, without importing any of it."""
+    # It reads every package's metadata, which only an id that does not ship is worth.
+    from importlib.metadata import entry_points  # noqa: PLC0415
+
+    return {point.name: point for point in entry_points(group=group)}
+
+
+def _origin(point: "EntryPoint") -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist else "an unknown package"
+
+
+def _find(reference: str, base: type[T], shipped: Mapping[str, str], group: str, where: str) -> type[T]:
     if target := shipped.get(reference) or shipped.get(reference.replace("_", "-")):
         module, _, name = target.partition(":")
         return getattr(importlib.import_module(module), name)
     location, _, name = reference.partition(":")
+    if is_folder(location):
+        module, chosen = target_in_folder(location, name, group, where)
+        return _pick(load_module(module, where), chosen, base, reference, where)
     if location.endswith(".py") or "/" in location:
-        return _pick(_load_file(location, where), name, base, reference, where)
+        return _pick(load_file(location, where), name, base, reference, where)
     if name:
-        return _pick(_load_module(location, where), name, base, reference, where)
-    near = difflib.get_close_matches(reference, shipped, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(shipped))}"
-    expected = f"no {what} is called {reference!r}; expected an id, the path of a .py file, or module:Class"
-    raise ConfigError(Mistake(expected, where, hint))
+        return _pick(load_module(location, where), name, base, reference, where)
+    installed = _entry_points(group)
+    if point := installed.get(reference) or installed.get(reference.replace("_", "-")):
+        target = f"{point.value} (of {_origin(point)})"
+        return _pick(load_module(point.module, where), point.attr, base, target, where)
+    raise ConfigError(_unknown(reference, base, {*shipped, *installed}, where))
+
+
+def _unknown(reference: str, base: type[Any], known: set[str], where: str) -> Mistake:
+    what = base.__name__.lower()
+    expected = f"no {what} is called {reference!r}; expected an id, the path of a .py file or folder, or module:Class"
+    if Path(reference).is_dir():
+        return Mistake(expected, where, f"write ./{reference} for the folder")
+    if Path(f"{reference}.py").is_file():
+        return Mistake(expected, where, f"write ./{reference}.py for the file")
+    near = difflib.get_close_matches(reference, known, n=1, cutoff=0.5)
+    return Mistake(expected, where, f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known))}")
 
 
 def _pick(module: ModuleType, name: str, base: type[T], reference: str, where: str) -> type[T]:
@@ -66,7 +130,7 @@ def _pick(module: ModuleType, name: str, base: type[T], reference: str, where: s
     candidates = {
         key: value
         for key, value in vars(module).items()
-        if isinstance(value, type) and issubclass(value, base) and value.__module__ == module.__name__
+        if isinstance(value, type) and issubclass(value, base) and _is_from(value, module)
     }
     if name:
         chosen = getattr(module, name, None)
@@ -83,40 +147,6 @@ def _pick(module: ModuleType, name: str, base: type[T], reference: str, where: s
     raise ConfigError(Mistake(f"{reference!r} defines several {what} classes", where, f"name one: {choices}"))
 
 
-def _load_file(location: str, where: str) -> ModuleType:
-    path = Path(location).expanduser().resolve()
-    if not path.is_file():
-        raise ConfigError(Mistake(f"there is no file {location!r}", where))
-    name = f"vfx_file_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ConfigError(Mistake(f"{location!r} is not a Python file", where))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    # As for a script: what lies beside the file can be imported.
-    if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[name]
-        raise ConfigError(Mistake(f"{location!r} can't be loaded: {_describe(error, path)}", where)) from error
-    return module
-
-
-def _load_module(name: str, where: str) -> ModuleType:
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        return importlib.import_module(name)
-    except Exception as error:
-        raise ConfigError(Mistake(f"module {name!r} can't be loaded: {_describe(error)}", where)) from error
-
-
-def _describe(error: Exception, path: Path | None = None) -> str:
-    """The error with the line of the user's code where it came up."""
-    text = f"{type(error).__name__}: {error}"
-    if isinstance(error, SyntaxError):
-        return text
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if path is None or f.filename == str(path)]
-    return f"{text} (line {frames[-1].lineno} of {Path(frames[-1].filename).name})" if frames else text
+def _is_from(value: type, module: ModuleType) -> bool:
+    """True when a class was made in `module` or below it, and not only imported there."""
+    return value.__module__ == module.__name__ or value.__module__.startswith(f"{module.__name__}.")

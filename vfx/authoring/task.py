@@ -4,12 +4,14 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic_core import to_jsonable_python
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, to_jsonable_python
 
-from vfx.authoring.hooks import hooks_of, lifecycle_hook
+from vfx.authoring.any_text import with_any_text
+from vfx.authoring.hooks import LIFECYCLE_HOOKS, Hook, HookKind, HookTable, hook_table, is_hook, lifecycle_hook
+from vfx.authoring.names import refuse_fields
 from vfx.messages import Message
 from vfx.settings import Settings
 
@@ -18,7 +20,7 @@ __all__ = ["Prompt", "Task", "TaskTimeouts"]
 Prompt = str | tuple[dict[str, Any], ...] | None
 """Text (one user message), messages in the form of chat completions, or None when nobody speaks first."""
 
-RESERVED = frozenset({"setup", "finalize", "check", "key", "messages", "toolsets", "user", "state"})
+RESERVED = frozenset({*LIFECYCLE_HOOKS, "key", "data", "messages", "hooks", "use_hooks", "toolsets", "user", "state"})
 
 
 class TaskTimeouts(Settings):
@@ -38,7 +40,8 @@ class Task(BaseModel):
     """Subclass it: fields are the task's data, frozen and stored with every trace; methods are its hooks.
 
     Hooks are plain or async methods that ask for what they need by parameter name (`trace`, `runtime`, `task`):
-    `setup` before the program, `finalize` after it, and those marked with `vfx.reward`, `vfx.metric`, `vfx.stop`.
+    `setup` before the program, `finalize` after it, those marked with `vfx.reward`, `vfx.metric`, `vfx.stop`, and
+    `vfx.group_reward`, which gets `traces`. `check` tells `vfx validate` whether the task's own solution is right.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -56,16 +59,26 @@ class Task(BaseModel):
     tags: tuple[str, ...] = ()
     """Free labels."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Find mistakes when the class is made, before pydantic warns of something else."""
+        super().__init_subclass__(**kwargs)
+        inherited = {name for base in cls.__mro__[1:] for name in vars(base) if is_hook(vars(base)[name])}
+        refuse_fields(cls, RESERVED | inherited)
+
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         """Find mistakes when the class is made, not when a rollout runs."""
         super().__pydantic_init_subclass__(**kwargs)
-        if taken := RESERVED & cls.model_fields.keys():
-            raise TypeError(f"{cls.__name__}: a field can't be named {', '.join(sorted(taken))}: hooks have that name")
-        for kind in ("reward", "metric", "stop"):
-            hooks_of(cls, kind)
-        for name in ("setup", "finalize"):
+        for hook in (hook for hooks in hook_table(cls).values() for hook in hooks):
+            if hook.name in RESERVED or hasattr(Task, hook.name):
+                raise TypeError(f"{cls.__name__}.{hook.name}: no {hook.kind} can have this name: vfx uses it")
+        for name in LIFECYCLE_HOOKS:
             lifecycle_hook(cls, name)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Text as Python has it: data sets hold lone surrogates, which pydantic's own text refuses."""
+        return with_any_text(handler(source))
 
     @cached_property
     def data(self) -> Mapping[str, Any]:
@@ -78,6 +91,31 @@ class Task(BaseModel):
         # ASCII escapes also carry lone surrogates.
         text = json.dumps(self.data, sort_keys=True, separators=(",", ":"), default=to_jsonable_python)
         return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
+
+    def hooks(self, kind: HookKind) -> tuple[Hook, ...]:
+        """The hooks of one kind: those of the class, and those that were configured for the run."""
+        return self._hooks[kind]
+
+    def use_hooks(self, table: HookTable) -> None:
+        """Use these in place of the class's own hooks."""
+        vars(self)["_hooks"] = table
+
+    @cached_property
+    def _hooks(self) -> HookTable:
+        return hook_table(type(self))
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As pydantic's, without what was computed from the fields of this one."""
+        copy = super().model_copy(update=update, deep=deep)
+        for name in ("data", "key"):
+            vars(copy).pop(name, None)
+        return copy
+
+    def __getstate__(self) -> dict[Any, Any]:
+        # What is computed follows from the fields, and configured hooks need not be known where this is read.
+        state = super().__getstate__()
+        fields = {name: value for name, value in state["__dict__"].items() if name in type(self).model_fields}
+        return {**state, "__dict__": fields}
 
     def messages(self, system_prompt: str | None = None) -> Sequence[Message]:
         """How the conversation starts.

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import model_validator
 
+from vfx.authoring.configured import TaskSettings
+from vfx.authoring.names import refuse_fields
 from vfx.authoring.task import Task
 from vfx.settings import Settings
 
@@ -13,11 +15,16 @@ __all__ = ["Taskset"]
 
 TaskT = TypeVar("TaskT", bound=Task)
 
-RESERVED = frozenset({"load", "toolsets", "infinite", "user"})
+RESERVED = frozenset({"load", "toolsets", "infinite", "default_harness", "user", "task"})
 
 
 class Taskset(Settings, Generic[TaskT]):
     """Subclass it and write `load`. Fields are its configuration: `words: int = 3` is `--taskset.words 3`."""
+
+    infinite: ClassVar[bool] = False
+    """Whether `load` gives tasks without end: a run of it needs -n."""
+    default_harness: ClassVar[str] = "chat"
+    """What solves its tasks when no harness is named."""
 
     id: str = ""
     """What the environment was named by: an id, the path of a file, or `module:Class`."""
@@ -26,16 +33,17 @@ class Taskset(Settings, Generic[TaskT]):
     system_prompt_file: Path | None = None
     """A UTF-8 text file to read the system prompt from; None = none."""
 
+    task: TaskSettings = TaskSettings()
+    """What every task gets: rewards, metrics and stops from outside its code, and bounds on its stages."""
+
     def __class_getitem__(cls, item: Any) -> Any:
         """`Taskset[MyTask]` is for type checkers; at run time it is the class itself."""
         return cls
 
-    @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Find mistakes when the class is made."""
-        super().__pydantic_init_subclass__(**kwargs)
-        if taken := RESERVED & cls.model_fields.keys():
-            raise TypeError(f"{cls.__name__}: a field can't be named {', '.join(sorted(taken))}: vfx uses that name")
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Find mistakes when the class is made, before pydantic warns of something else."""
+        super().__init_subclass__(**kwargs)
+        refuse_fields(cls, RESERVED)
 
     @model_validator(mode="after")
     def _one_system_prompt(self) -> "Taskset[TaskT]":
@@ -44,5 +52,5 @@ class Taskset(Settings, Generic[TaskT]):
         return self
 
     def load(self) -> Iterable[TaskT]:
-        """The tasks, in a fixed order. Called once a run, in a worker thread."""
+        """The tasks, in a fixed order. Called once a run, in a thread; a generator is read as far as needed."""
         raise NotImplementedError(f"{type(self).__name__} has no load method")

@@ -1,65 +1,101 @@
-"""A rollout's rewards and metrics, computed by its task's hooks."""
+"""A rollout's rewards and metrics, and those that compare a task's rollouts, computed by the task's hooks."""
 
 import math
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
-import anyio
-
-from vfx.authoring.hooks import Hook, call_hook, hooks_of
+from vfx.authoring.hooks import Hook, call_hook
 from vfx.authoring.task import Task
+from vfx.authoring.threads import HookThreads
 from vfx.errors import RolloutError, ScoringError, attributed
 from vfx.trace.record import ErrorRecord, Score, Trace
 
-__all__ = ["mark_unscored", "score"]
+__all__ = ["has_group_rewards", "mark_unscored", "score", "score_group"]
 
 
-async def score(task: Task, trace: Trace, available: Mapping[str, Any], limiter: anyio.CapacityLimiter) -> None:
-    """Run the metrics, then the rewards. One that fails has no score and an error; the others stay."""
+async def score(task: Task, trace: Trace, available: Mapping[str, Any], threads: HookThreads) -> None:
+    """Run the metrics, then the rewards. One that fails has no score and an error; the others stay.
 
-    def set_reward(hook: Hook, name: str, value: float) -> None:
-        trace.rewards[name] = Score(value, hook.weight)
-
-    def set_metric(_hook: Hook, name: str, value: float) -> None:
-        trace.metrics[name] = value
-
+    One that asks for what is not `available`, as the runtime of a rollout that ended long ago, is marked and not run.
+    """
     mark_unscored(task, trace)
-    for hook in hooks_of(type(task), "metric"):
-        await _run(hook, f"metric {hook.name!r}", set_metric, task, trace, available, limiter)
-    for hook in hooks_of(type(task), "reward"):
-        await _run(hook, f"reward {hook.name!r}", set_reward, task, trace, available, limiter)
+    for kind in ("metric", "reward"):
+        scores: dict[str, Any] = trace.metrics if kind == "metric" else trace.rewards
+        given: set[str] = set()
+        for hook in task.hooks(kind):
+            values = await _values(hook, given, task, trace, available, threads)
+            if values is None:
+                continue
+            if hook.name not in values:
+                # It gave a mapping: its names take the place of the hook's own.
+                scores.pop(hook.name, None)
+            for name, value in values.items():
+                scores[name] = value if kind == "metric" else Score(value, hook.weight)
+            given |= values.keys()
 
 
 def mark_unscored(task: Task, trace: Trace) -> None:
     """Note every reward and metric that should be computed as not computed yet."""
-    for hook in hooks_of(type(task), "metric"):
+    for hook in task.hooks("metric"):
         trace.metrics.setdefault(hook.name, None)
-    for hook in hooks_of(type(task), "reward"):
-        trace.rewards.setdefault(hook.name, Score(None, hook.weight))
+    for kind in ("reward", "group_reward"):
+        for hook in task.hooks(kind):
+            trace.rewards.setdefault(hook.name, Score(None, hook.weight))
 
 
-async def _run(
+def has_group_rewards(task: Task) -> bool:
+    """True when the rollouts of `task` have to be compared before they have a reward."""
+    return bool(task.hooks("group_reward"))
+
+
+async def score_group(task: Task, traces: Sequence[Trace], threads: HookThreads) -> None:
+    """Run the rewards that compare the rollouts of `task`. One that fails is an error on each of their traces."""
+    for hook in task.hooks("group_reward"):
+        scores: Sequence[float | None] = [None] * len(traces)
+        try:
+            with attributed(ScoringError, hook.label):
+                given = await call_hook(hook, task, {"traces": traces, "task": task}, threads)
+                scores = _one_for_each(hook.label, given, len(traces))
+        except RolloutError as error:
+            for trace in traces:
+                trace.errors.append(ErrorRecord.of(error))
+        for trace, value in zip(traces, scores, strict=True):
+            trace.rewards[hook.name] = Score(value, hook.weight)
+
+
+def _one_for_each(what: str, given: object, count: int) -> list[float]:
+    expected = f"{what} must give a list of {count} numbers, one for each trace in order"
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise ScoringError(f"{expected}, got {given!r:.200}")
+    values = [_finite(what, value) for value in cast("Iterable[object]", given)]
+    if len(values) != count:
+        raise ScoringError(f"{expected}, got {len(values)}")
+    return values
+
+
+async def _values(
     hook: Hook,
-    what: str,
-    record: Callable[[Hook, str, float], None],
+    given: AbstractSet[str],
     task: Task,
     trace: Trace,
     available: Mapping[str, Any],
-    limiter: anyio.CapacityLimiter,
-) -> None:
+    threads: HookThreads,
+) -> Mapping[str, float] | None:
+    """What a hook gives, by name; None when it was not run or has failed, which is then on record."""
+    if not available.keys() >= set(hook.parameters):
+        return None
+    what = hook.label
     try:
         with attributed(ScoringError, what):
-            values = _named_numbers(what, hook.name, await call_hook(hook, task, available, limiter))
+            values = _named_numbers(what, hook.name, await call_hook(hook, task, available, threads))
+        if twice := sorted(given & values.keys()):
+            raise ScoringError(f"{what} gives {', '.join(twice)}, as another {hook.kind} has before it")
     except RolloutError as error:
         trace.errors.append(ErrorRecord.of(error))
-        return
-    if hook.name not in values:
-        # It gave a mapping: its names take the place of the hook's own.
-        trace.rewards.pop(hook.name, None)
-        trace.metrics.pop(hook.name, None)
-    for name, value in values.items():
-        record(hook, name, value)
+        return None
+    return values
 
 
 def _named_numbers(what: str, name: str, value: object) -> dict[str, float]:
@@ -68,6 +104,9 @@ def _named_numbers(what: str, name: str, value: object) -> dict[str, float]:
 
 
 def _finite(what: str, value: object) -> float:
+    if getattr(value, "shape", None) == ():
+        # A scalar of numpy or torch, of which not each kind is a number to Python.
+        value = cast("Any", value).item()
     if not isinstance(value, numbers.Real):
         raise ScoringError(f"{what} must give a number, or a mapping of names to numbers, got {value!r:.200}")
     number = float(value)
