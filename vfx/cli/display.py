@@ -3,34 +3,35 @@
 import json
 import logging
 import os
-import resource
 import signal
 import sys
-import time
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, TextIO
 
 import anyio
 
 from vfx._concurrency import Shutdown, shutdown_on_signals
+from vfx.cli.plain import progress_line, report, say
 from vfx.cli.summary import summary_lines
+from vfx.dashboard.terminal import is_usable
 from vfx.errors import ConfigError
 from vfx.redaction import redact
+from vfx.runner.config import EvalConfig
+from vfx.runner.descriptors import raise_limit, rollouts_within
 from vfx.runner.environment import Environment
 from vfx.runner.evaluate import Run, evaluate
-from vfx.runner.plan import Plan, make_plan
-from vfx.runner.saved_config import to_toml
-from vfx.runner.store import CONFIG, LOG, RunStore, run_folder
+from vfx.runner.plan import Plan, group_mistakes, make_plan
+from vfx.runner.resume import Earlier, prepare
+from vfx.runner.run_log import RunLog
+from vfx.runner.store import LOG, RunStore
 
 if TYPE_CHECKING:
     from vfx.cli.invocation import Invocation
 
-__all__ = ["run_eval"]
-
-FIRST_PAUSE_S = 1.0
-LONGEST_PAUSE_S = 10.0
-TEARDOWN_PATIENCE_S = 1.0
+__all__ = ["choose_display", "run_eval"]
 
 
 def run_eval(invocation: "Invocation") -> int:
@@ -42,7 +43,7 @@ def run_eval(invocation: "Invocation") -> int:
     Raises:
         ConfigError: Something is wrong that could be known before anything was started.
     """
-    config = invocation.config
+    config = _within_descriptors(invocation.config)
     for stream in (sys.stdout, sys.stderr):
         # A terminal or a log that can't show a character must not end a run.
         stream.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
@@ -50,12 +51,12 @@ def run_eval(invocation: "Invocation") -> int:
     if mistakes := environment.mistakes():
         raise ConfigError(*mistakes)
     plan = make_plan(config)
-    store = RunStore(run_folder(config, environment.model), replace=invocation.replace)
+    if mistakes := group_mistakes(plan):
+        raise ConfigError(*mistakes)
+    store, earlier = prepare(environment, plan, replace=invocation.replace, resume=invocation.resume)
     try:
-        store.write_whole(CONFIG, to_toml(environment.config).encode())
         with _log_to(store, config.log_level):
-            _raise_descriptor_limit()
-            prepared = _Prepared(environment, plan, store, invocation.is_demo)
+            prepared = _Prepared(environment, plan, store, earlier, invocation.is_demo)
             run = anyio.run(_run, prepared, backend_options={"use_uvloop": _has_uvloop()})
     finally:
         store.close()
@@ -70,19 +71,53 @@ class _Prepared:
     environment: Environment
     plan: Plan
     store: RunStore
+    earlier: Earlier
     is_demo: bool
 
 
 async def _run(prepared: _Prepared) -> Run:
-    run = Run(prepared.environment, prepared.plan, prepared.store)
+    run = Run(prepared.environment, prepared.plan, prepared.store, prepared.earlier)
     async with anyio.create_task_group() as group:
-        async with shutdown_on_signals(lambda shutdown: _say(_signal_line(shutdown, run))) as run.shutdown:
-            if run.config.display != "none":
+        async with shutdown_on_signals(lambda shutdown: say(_signal_line(shutdown, run))) as run.shutdown:
+            display = choose_display(run.config.display, sys.stderr, os.environ)
+            if display != "none":
                 _announce(run, is_demo=prepared.is_demo)
-                group.start_soon(_report, run, name="progress")
-            await evaluate(run)
+            # Inside, so that no signal ends the process while the terminal is not its own.
+            with _watcher(run, display) as watch:
+                if watch is not None:
+                    group.start_soon(watch, name="display")
+                await evaluate(run)
         group.cancel_scope.cancel()
     return run
+
+
+def choose_display(setting: str, stream: TextIO, environ: Mapping[str, str]) -> str:
+    """What a `--display` setting comes to: `live`, `plain` or `none`.
+
+    Args:
+        setting: The option's value.
+        stream: Where progress goes.
+        environ: The environment. `CI` and a `TERM` that can't move its cursor ask for plain lines.
+    """
+    if setting in ("plain", "none"):
+        return setting
+    can_redraw = is_usable(stream) and environ.get("TERM", "") not in ("", "dumb", "unknown")
+    is_ci = environ.get("CI", "").lower() not in ("", "0", "false")
+    return "live" if can_redraw and (setting == "live" or not is_ci) else "plain"
+
+
+@contextmanager
+def _watcher(run: Run, display: str) -> Generator[Callable[[], Coroutine[Any, Any, None]] | None]:
+    """What shows the run while it lasts; None when nothing is to be shown."""
+    if display != "live":
+        yield partial(report, run) if display == "plain" else None
+        return
+    # Only now: most runs that are watched by nobody should not pay for loading it.
+    from vfx.dashboard.live import show_live  # noqa: PLC0415
+    from vfx.dashboard.terminal import Terminal  # noqa: PLC0415
+
+    with Terminal() as terminal:
+        yield partial(show_live, run, terminal)
 
 
 def _signal_line(shutdown: Shutdown, run: Run) -> str:
@@ -96,75 +131,25 @@ def _signal_line(shutdown: Shutdown, run: Run) -> str:
     )
 
 
-async def _report(run: Run) -> None:
-    """A line when something has changed: often in the first seconds, then rarely, at least every 10 s."""
-    pause, shown, stopping_since = FIRST_PAUSE_S, -1, None
-    next_line = time.monotonic() + pause
-    while True:
-        await anyio.sleep(0.25)
-        now = time.monotonic()
-        if run.phase == "stopping" and run.shutdown.signum is not None:
-            stopping_since = stopping_since or now
-            if now - stopping_since > TEARDOWN_PATIENCE_S and run.shutdown.waiting_for:
-                _say(f"waiting for {', '.join(sorted(set(run.shutdown.waiting_for.values())))}")
-                stopping_since = now
-        elif now >= next_line:
-            if run.tally.done != shown or pause == LONGEST_PAUSE_S:
-                _say(_progress_line(run))
-                shown = run.tally.done
-            pause = min(pause * 1.5, LONGEST_PAUSE_S)
-            next_line = now + pause
-
-
-def _progress_line(run: Run) -> str:
-    tally = run.tally
-    reward = tally.reward.mean
-    parts = [
-        f"{tally.done}/{tally.planned} done",
-        f"{tally.running} running",
-        f"{tally.errored} errored",
-        f"reward {'-' if reward is None else format(reward, '.3f')}",
-        f"{_tokens(run)} tokens",
-        f"{run.seconds:.0f} s",
-    ]
-    waiting = run.environment.client.waiting
-    if waiting.calls:
-        seconds = max(0.0, waiting.until - time.time())
-        parts.append(f"{waiting.calls} calls waiting: {waiting.reason}, at most {seconds:.0f} s more")
-    if run.phase == "starting":
-        parts.append("starting")
-    return "  ".join(parts)
-
-
-def _tokens(run: Run) -> str:
-    usage = run.tally.usage
-    if usage.input_tokens is None and usage.output_tokens is None:
-        return "?"
-    return str((usage.input_tokens or 0) + (usage.output_tokens or 0))
-
-
 def _announce(run: Run, *, is_demo: bool) -> None:
     config, environment, plan = run.config, run.environment, run.plan
     if is_demo:
-        _say("no environment was named, so this is the demo: one-digit sums (vfx eval --help shows the rest)")
+        say("no environment was named, so this is the demo: one-digit sums (vfx eval --help shows the rest)")
     rollouts = f"{len(plan.tasks)} tasks x {plan.num_rollouts} = {len(plan)} rollouts"
-    _say(f"{config.taskset.id}: {rollouts}, {config.max_concurrent} at a time")
-    _say(f"model {environment.model} at {environment.client.endpoint}; results in {run.folder}")
+    left = f", {run.num_owed} of them to be run" if run.num_owed != len(plan) else ""
+    say(f"{config.taskset.id}: {rollouts}{left}, {config.max_concurrent} at a time")
+    if others := run.tally.planned - len(plan):
+        say(f"{others} finished rollouts in the folder are not among them; they stay and count")
+    say(f"model {environment.model} at {environment.client.endpoint}; results in {run.folder}")
 
 
 def _print_summary(run: Run, *, as_json: bool) -> None:
     record = run.to_record()
     if run.config.display != "none" and not as_json:
-        _say(_progress_line(run))
+        say(progress_line(run))
     text = json.dumps(record, indent=2) if as_json else "\n".join(summary_lines(record))
     with suppress(BrokenPipeError):
         print(redact(text), flush=True)  # noqa: T201 - the command's result
-
-
-def _say(line: str) -> None:
-    # Whoever read our stderr may have gone; the run goes on.
-    with suppress(OSError):
-        print(f"vfx: {redact(line)}", file=sys.stderr, flush=True)  # noqa: T201 - the command's progress
 
 
 class _Redacting(logging.Formatter):
@@ -176,7 +161,7 @@ class _log_to:  # noqa: N801 - used as a function
     """Everything that this process logs goes to the run's log while the context lasts; libraries from warnings on."""
 
     def __init__(self, store: RunStore, level: str) -> None:
-        self._handler = logging.FileHandler(store.folder / LOG, encoding="utf-8", errors="backslashreplace")
+        self._handler = RunLog(store.folder / LOG)
         self._handler.setFormatter(_Redacting("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         self._level = level.upper()
 
@@ -189,11 +174,15 @@ class _log_to:  # noqa: N801 - used as a function
         self._handler.close()
 
 
-def _raise_descriptor_limit() -> None:
-    """Many rollouts at once need many sockets; the soft limit is low by tradition, not for a reason."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+def _within_descriptors(config: EvalConfig) -> EvalConfig:
+    """The configuration with as many rollouts at a time as there may be open files and sockets for."""
+    limit = raise_limit()
+    most = rollouts_within(limit, config.max_concurrent)
+    if most == config.max_concurrent:
+        return config
+    why = f"{limit} open files are allowed here (ulimit -n)"
+    say(f"{most} rollouts at a time instead of {config.max_concurrent}: {why}")
+    return config.model_copy(update={"max_concurrent": most})
 
 
 def _has_uvloop() -> bool:

@@ -1,4 +1,7 @@
-"""The numbers of a run. Each has one function here, which every command uses."""
+"""The numbers of a run. Each has one function, here or in a module named here, which every command uses.
+
+`estimates`: means, intervals, pass@k; `durations`: percentiles; `causes`: errors; `tokens`: what was read anew.
+"""
 
 import math
 import time
@@ -8,62 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vfx.messages import Usage
+from vfx.runner.causes import Causes
+from vfx.runner.durations import Durations
+from vfx.runner.estimates import Estimate, clustered_error, mean, pass_at_k, pass_counts
+from vfx.runner.tokens import distinct_input_tokens
 from vfx.trace.record import Trace
 
-__all__ = ["Estimate", "Tally", "clustered_error", "mean"]
+__all__ = ["STAGES", "Estimate", "Tally", "clustered_error", "mean", "pass_at_k"]
 
-Z_95 = 1.959964
-
-
-def mean(values: Sequence[float]) -> float | None:
-    """The mean; None of nothing."""
-    return math.fsum(values) / len(values) if values else None
-
-
-def clustered_error(clusters: Sequence[Sequence[float]]) -> float | None:
-    """Standard error of the mean over all values, when those of one cluster (the rollouts of a task) go together.
-
-    Args:
-        clusters: The values, cluster by cluster; empty clusters don't count.
-
-    Returns:
-        None with fewer than two clusters, from which no spread can be told.
-    Source:
-        Cluster-robust variance with the small-sample factor G/(G-1); Liang and Zeger 1986.
-    """
-    filled = [cluster for cluster in clusters if cluster]
-    if len(filled) < 2:
-        return None
-    values = [value for cluster in filled for value in cluster]
-    centre = math.fsum(values) / len(values)
-    squares = math.fsum(math.fsum(value - centre for value in cluster) ** 2 for cluster in filled)
-    return math.sqrt(squares * len(filled) / (len(filled) - 1)) / len(values)
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A mean with its uncertainty; None where it can't be told."""
-
-    mean: float | None
-    stderr: float | None
-    interval: tuple[float, float] | None
-    """95 % interval, normal approximation."""
-    count: int
-
-    @classmethod
-    def of(cls, clusters: Sequence[Sequence[float]]) -> "Estimate":
-        """The estimate from the values of each task."""
-        values = [value for cluster in clusters for value in cluster]
-        centre, error = mean(values), clustered_error(clusters)
-        interval = None if centre is None or error is None else (centre - Z_95 * error, centre + Z_95 * error)
-        return cls(centre, error, interval, len(values))
-
-    def to_record(self) -> dict[str, Any]:
-        """As plain data."""
-        return {"mean": self.mean, "stderr": self.stderr, "interval_95": self.interval, "count": self.count}
-
+STAGES = ("boot", "setup", "agent", "finalize", "scoring")
+"""The stages of a rollout, in order."""
 
 _Key = tuple[str, int]
+_Clusters = dict[_Key, list[float]]
 
 
 @dataclass(slots=True)
@@ -71,6 +31,8 @@ class Tally:
     """What has come of a run so far. Grows by numbers, not by traces."""
 
     planned: int = 0
+    rollouts_per_task: int = 1
+    """As planned; says up to which k there is a pass@k."""
     started: float = field(default_factory=time.time)
     """Seconds since the epoch."""
     running: int = 0
@@ -79,6 +41,8 @@ class Tally:
     """Errored rollouts by the kind of their first error."""
     examples: dict[str, str] = field(default_factory=dict[str, str])
     """The first message of each kind."""
+    causes: Causes = field(default_factory=Causes)
+    """The same errors by cause."""
     interrupted: int = 0
     retried: int = 0
     stop_conditions: Counter[str] = field(default_factory=Counter[str])
@@ -86,14 +50,22 @@ class Tally:
     """Of calls that became turns."""
     failed_usage: Usage = field(default_factory=Usage)
     """Of calls that failed, as far as they were billed."""
+    distinct_input_tokens: int | None = 0
+    """Prompt tokens without those that an earlier turn had billed already; None when a turn can't tell."""
     calls: int = 0
     failed_calls: int = 0
     calls_without_usage: int = 0
     """Turns whose provider did not tell the tokens, so that `usage` is too low."""
-    _rewards: dict[_Key, list[float]] = field(default_factory=dict[_Key, list[float]])
-    _named: dict[tuple[str, str], dict[_Key, list[float]]] = field(
-        default_factory=dict[tuple[str, str], dict[_Key, list[float]]]
-    )
+    first_byte: Durations = field(default_factory=Durations)
+    """From a turn's start to the first byte of its answer, waits included."""
+    call: Durations = field(default_factory=Durations)
+    """From a turn's start to the end of its answer, waits included."""
+    rollout: Durations = field(default_factory=Durations)
+    """Of rollouts that are done."""
+    stages: dict[str, Durations] = field(default_factory=dict[str, Durations])
+    """Of rollouts that are done, for each stage that they reached."""
+    _rewards: _Clusters = field(default_factory=_Clusters)
+    _named: dict[tuple[str, str], _Clusters] = field(default_factory=dict[tuple[str, str], _Clusters])
 
     @property
     def errored(self) -> int:
@@ -108,12 +80,14 @@ class Tally:
     def add(self, trace: Trace) -> None:
         """Count a finished rollout."""
         self.add_cost(trace)
+        self._add_times(trace)
         if trace.stop_condition is not None:
             self.stop_conditions[trace.stop_condition] += 1
         if trace.errors:
             first = trace.errors[0]
             self.errors[first.kind] += 1
             self.examples.setdefault(first.kind, first.message)
+            self.causes.add(trace)
             return
         self.scored += 1
         key = (trace.task.key, trace.task.occurrence)
@@ -127,7 +101,7 @@ class Tally:
                 self._named.setdefault(("metric", name), {}).setdefault(key, []).append(value)
 
     def add_cost(self, trace: Trace) -> None:
-        """Count the tokens of an attempt, whatever became of it."""
+        """Count the calls of an attempt, whatever became of it."""
         for call in trace.calls:
             if call.error is not None:
                 self.failed_calls += 1
@@ -136,6 +110,22 @@ class Tally:
             self.calls += 1
             self.usage += call.usage
             self.calls_without_usage += call.usage.output_tokens is None
+            if call.span.end is not None:
+                self.call.add(call.span.end - call.span.start)
+            if call.first_byte is not None:
+                self.first_byte.add(call.first_byte)
+        distinct = distinct_input_tokens(trace)
+        known = self.distinct_input_tokens
+        self.distinct_input_tokens = None if known is None or distinct is None else known + distinct
+
+    def _add_times(self, trace: Trace) -> None:
+        for name, span in trace.timing.items():
+            if span.end is None:
+                continue
+            if name == "total":
+                self.rollout.add(span.end - span.start)
+            else:
+                self.stages.setdefault(name, Durations()).add(span.end - span.start)
 
     @property
     def reward(self) -> Estimate:
@@ -161,24 +151,42 @@ class Tally:
             "errored": self.errored,
             "errors": dict(self.errors),
             "error_examples": dict(self.examples),
+            "error_causes": [cause.to_record() for cause in self.causes],
             "interrupted": self.interrupted,
             "retried": self.retried,
-            "reward": self.reward.to_record() | {"mean_errored_as_zero": self.mean_errored_as_zero},
-            "rewards": self._estimates("reward"),
-            "metrics": self._estimates("metric"),
+            "reward": self._scores(self._rewards) | {"mean_errored_as_zero": self.mean_errored_as_zero},
+            "rewards": {name: self._scores(values) for (of, name), values in self._named.items() if of == "reward"},
+            "metrics": {
+                name: Estimate.of(list(values.values())).to_record()
+                for (of, name), values in self._named.items()
+                if of == "metric"
+            },
             "stop_conditions": dict(self.stop_conditions),
-            "usage": _usage(self.usage) | {"turns_without_usage": self.calls_without_usage},
+            "usage": _usage(self.usage)
+            | {
+                "distinct_input_tokens": self.distinct_input_tokens if self.calls else None,
+                "turns_without_usage": self.calls_without_usage,
+            },
             "failed_usage": _usage(self.failed_usage),
             "turns": self.calls,
             "failed_calls": self.failed_calls,
+            "latency": {
+                "first_byte": self.first_byte.to_record(),
+                "call": self.call.to_record(),
+                "rollout": self.rollout.to_record(),
+            },
+            "stages": {name: self.stages[name].to_record() for name in _in_order(self.stages)},
         }
 
-    def _estimates(self, kind: str) -> Mapping[str, Any]:
-        return {
-            name: Estimate.of(list(clusters.values())).to_record()
-            for (of, name), clusters in self._named.items()
-            if of == kind
-        }
+    def _scores(self, clusters: _Clusters) -> dict[str, Any]:
+        values = list(clusters.values())
+        chances = {str(k): pass_at_k(values, k) for k in pass_counts(self.rollouts_per_task)}
+        return Estimate.of(values).to_record() | {"pass_at_k": chances}
+
+
+def _in_order(stages: Mapping[str, Durations]) -> Sequence[str]:
+    others = sorted(stages.keys() - set(STAGES))
+    return [name for name in (*STAGES, *others) if name in stages]
 
 
 def _usage(usage: Usage) -> dict[str, int | None]:
