@@ -84,3 +84,15 @@ def test_mistakes_are_collected(argv: tuple[str, ...], expected: str) -> None:
 
 def test_the_value_of_an_option_with_one_dash_is_not_taken_for_the_environment() -> None:
     assert scanned("-max-turns", "3").env is None
+
+
+@pytest.mark.parametrize("argv", [("--resume", "out/run"), ("--resume=out/run",)])
+def test_the_folder_of_a_run_that_goes_on(argv: tuple[str, ...]) -> None:
+    found = scanned("-n", "5", *argv)
+    assert (found.folder, found.env, found.switches) == ("out/run", None, {"resume"})
+
+
+@pytest.mark.parametrize("argv", [("--resume",), ("--resume", "-n", "5"), ("--resume=",)])
+def test_a_run_that_goes_on_has_to_be_named(argv: tuple[str, ...]) -> None:
+    [mistake] = scanned(*argv).mistakes
+    assert str(mistake) == "--resume: expected the folder of a run after it"

@@ -203,8 +203,8 @@ def test_a_boolean_of_the_named_environment_takes_no_value(env: str) -> None:
     assert config.taskset.model_dump()["fast"] is True
     assert mistakes("--taskset.fast", "other", env, "-m", "x", "--taskset.path", "p") == [
         f"{env}: unexpected argument (one ENV is expected)",
-        "ENV: no taskset is called 'other'; expected an id, the path of a .py file, or module:Class"
-        " (known: arithmetic, reverse-text)",
+        "ENV: no taskset is called 'other'; expected an id, the path of a .py file or folder, or module:Class"
+        " (known: arithmetic, file, guess-number, reverse-text)",
     ]
 
 
@@ -258,7 +258,7 @@ def test_all_mistakes_of_a_file_are_told_at_once(toml: Path) -> None:
         (("--sampling..x", "1"), "--sampling..x: unknown option"),
         (("arithmetik",), "ENV: no taskset is called 'arithmetik'"),
         (("--harness.id", "chta"), "--harness.id: no harness is called 'chta'"),
-        (("",), "ENV: expected an id, the path of a .py file, or module:Class, found nothing"),
+        (("",), "ENV: expected an id, the path of a .py file or folder, or module:Class, found nothing"),
         (("-n", "1" * 5000), "-n: expected a whole number or none, found text"),
         (("run.toml",), "ENV: run.toml is no environment (write @ run.toml to read its options)"),
         (("arithmetic", "--taskset.id", "reverse-text"), "names another environment than ENV (give one of them)"),

@@ -13,7 +13,7 @@ import pytest
 from anyio.abc import Process
 
 from tests.support.command import read_lines, run_dir, start_vfx
-from tests.support.processes import children, handles_signals, in_groups, survivors
+from tests.support.processes import descendants, handles_signals, in_groups, survivors
 from tests.support.provider import Reply, Request, completion, scripted_provider
 
 pytestmark = [
@@ -177,9 +177,9 @@ async def test_programs_under_evaluation_do_not_survive(tmp_path: Path, times: i
         env={"MARK": mark},
     )
     with anyio.fail_after(10):
-        while len(children(process.pid)) < 4:
+        # The keeper, and for each rollout a supervisor, the shell and its two children.
+        while len(groups := descendants(process.pid)) < 1 + 4 * 4:
             await anyio.sleep(0.01)
-    groups = children(process.pid)
     for _ in range(times):
         os.kill(process.pid, signal.SIGINT)
         await anyio.sleep(0.02)

@@ -1,5 +1,6 @@
 from collections.abc import Iterator
-from typing import Any
+from itertools import count
+from typing import Any, ClassVar
 
 import pytest
 
@@ -76,3 +77,36 @@ def test_a_taskset_that_fails_to_load_is_a_mistake_with_its_cause() -> None:
 
     with pytest.raises(ConfigError, match=r"FileNotFoundError: data\.jsonl"):
         make_plan(EvalConfig(taskset=Broken(), harness=Harness()))
+
+
+class Endless(Taskset[Task]):
+    infinite: ClassVar[bool] = True
+
+    def load(self) -> Iterator[Task]:
+        for number in count():
+            yield Task(prompt=str(number), id=str(number))
+
+
+def endless(**options: Any) -> list[str | None]:
+    config = EvalConfig(taskset=Endless(id="endless"), harness=Harness(), **options)
+    return [task.id for task, _ in make_plan(config).tasks]
+
+
+def test_a_taskset_without_end_is_read_as_far_as_was_asked_for() -> None:
+    assert endless(num_tasks=3) == ["0", "1", "2"]
+    assert endless(num_tasks=2, include=("10:20",)) == ["10", "11"]
+    assert endless(num_tasks=5, include=("1:3", "7:8")) == ["1", "2", "7"]
+    assert endless(num_tasks=2, include=("5:",)) == ["5", "6"]
+    assert endless(num_tasks=3, exclude=("1:3", "4:5")) == ["0", "3", "5"]
+    assert endless(num_tasks=3, exclude=("2:",)) == ["0", "1"]
+
+
+def test_what_has_no_end_is_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        endless(shuffle=True, include=("7",), exclude=("add-*", "1:2"))
+    assert [str(mistake) for mistake in caught.value.mistakes] == [
+        "-n: endless gives tasks without end, so their number is needed (such as -n 100)",
+        "--shuffle: endless gives tasks without end, which can't be shuffled (leave it out)",
+        "7: endless gives tasks without end; only a range of their indices selects among them (such as 10:20)",
+        "add-*: endless gives tasks without end; only a range of their indices selects among them (such as 10:20)",
+    ]

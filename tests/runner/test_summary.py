@@ -1,4 +1,6 @@
+import json
 import math
+import random
 
 import pytest
 from hypothesis import given
@@ -8,6 +10,8 @@ from tests.support.traces import make_trace
 from vfx.errors import ProviderError, ScoringError
 from vfx.messages import Usage
 from vfx.runner.summary import Estimate, Tally, clustered_error, mean
+from vfx.trace.reading import read_trace
+from vfx.trace.record import Span, Trace, encode_record
 
 
 def test_errored_rollouts_are_counted_and_both_means_are_given() -> None:
@@ -71,3 +75,68 @@ def test_interval_is_around_the_mean(clusters: list[list[float]]) -> None:
         low, high = estimate.interval
         assert low <= estimate.mean + 1e-9
         assert estimate.mean <= high + 1e-9
+
+
+def varied_traces(number: int) -> list[Trace]:
+    dice = random.Random(1)
+    traces: list[Trace] = []
+    for index in range(number):
+        key, rollout = f"t{index // 4}", index % 4
+        if dice.random() < 0.2:
+            trace = make_trace(key, rollout=rollout, reply=None, error=ProviderError(f"HTTP 500 {index}"))
+        else:
+            usage = Usage(dice.randrange(100), dice.randrange(100))
+            trace = make_trace(key, rollout=rollout, rewards={"r": float(dice.random() < 0.5)}, usage=usage)
+            trace.metrics["length"] = dice.random()
+            trace.calls[0].first_byte = dice.random()
+        start = dice.random()
+        trace.timing = {name: Span(start, start + dice.random()) for name in ("boot", "agent", "total")}
+        traces.append(trace)
+    return traces
+
+
+def test_the_numbers_are_those_recomputed_from_the_records_in_any_order() -> None:
+    first, second = Tally(planned=60, rollouts_per_task=4), Tally(planned=60, rollouts_per_task=4)
+    traces = varied_traces(60)
+    for trace in traces:
+        first.add(trace)
+    lines = [encode_record(trace.to_record()) for trace in traces]
+    random.Random(2).shuffle(lines)
+    for line in lines:
+        second.add(read_trace(line))
+    told, again = first.to_record(), second.to_record()
+    for record in (told, again):
+        # Examples are those of the first one; the names of rewards come in the order of arrival.
+        del record["error_examples"], record["error_causes"]
+    assert told == again
+
+
+def test_every_number_is_json() -> None:
+    tally = Tally(planned=3, rollouts_per_task=2)
+    tally.add(make_trace(rewards={"r": 1.0}))
+    json.dumps(tally.to_record(), allow_nan=False)
+    json.dumps(Tally().to_record(), allow_nan=False)
+
+
+def test_pass_at_k_is_told_for_rewards_that_are_zero_or_one() -> None:
+    tally = Tally(planned=4, rollouts_per_task=2)
+    for rollout, value in enumerate((1.0, 0.0)):
+        tally.add(make_trace(rollout=rollout, rewards={"right": value, "style": 0.5}))
+    record = tally.to_record()
+    assert record["rewards"]["right"]["pass_at_k"] == {"1": 0.5, "2": 1.0}
+    assert record["rewards"]["style"]["pass_at_k"] == {"1": None, "2": None}
+
+
+def test_times_of_calls_rollouts_and_stages_are_told() -> None:
+    trace = make_trace(rewards={"r": 1.0})
+    trace.calls[0].first_byte = 0.25
+    trace.timing = {"boot": Span(0.0, 0.5), "agent": Span(0.5, 2.5), "total": Span(0.0, 3.0), "scoring": Span(2.5)}
+    tally = Tally(planned=1)
+    tally.add(trace)
+    record = tally.to_record()
+    assert {name: latency["p50"] for name, latency in record["latency"].items()} == {
+        "first_byte": 0.25,
+        "call": 1.0,
+        "rollout": 3.0,
+    }
+    assert {name: stage["total"] for name, stage in record["stages"].items()} == {"boot": 0.5, "agent": 2.0}

@@ -1,34 +1,20 @@
 """The commands of `vfx`, without what they do: nothing here is loaded that only one of them needs."""
 
-import difflib
-from typing import Annotated, Any, Never
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from vfx import __version__
 from vfx.cli import eval as eval_command
-from vfx.cli import model
-from vfx.errors import ConfigError, Mistake
+from vfx.cli import init, model, replay, validate
+from vfx.cli import list as list_command
+from vfx.cli.group import Commands
 
 __all__ = ["app"]
 
 
-class _Commands(TyperGroup):
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
-            _refuse(args[0], list(self.commands))
-        return super().resolve_command(ctx, args)
-
-
-def _refuse(name: str, known: list[str]) -> Never:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(known)}"
-    raise ConfigError(Mistake(f"there is no command {name!r}", "", hint))
-
-
 app = typer.Typer(
-    cls=_Commands,
+    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -54,4 +40,12 @@ def options(
 
 
 app.command("eval", cls=eval_command.EvalCommand, short_help="Run an evaluation.")(eval_command.command)
+app.command("validate", cls=eval_command.EvalCommand, short_help="Check an environment's tasks without a model.")(
+    validate.command
+)
+app.command("replay", cls=eval_command.EvalCommand, short_help="Score a finished run again, without a model.")(
+    replay.command
+)
+app.command("init", short_help="Make an environment that runs.")(init.command)
+app.command("list", short_help="List the environments and harnesses there are.")(list_command.command)
 app.add_typer(model.app, name="model")

@@ -1,6 +1,7 @@
 """`vfx eval`: from the arguments to a run. What takes time to load is loaded once it is known to be needed."""
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -22,6 +23,12 @@ class EvalCommand(TyperCommand):
         """Leave everything unparsed."""
         ctx.args = list(args)
         return ctx.args
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Offer options and values by the models."""
+        from vfx.cli.completion import complete  # noqa: PLC0415
+
+        return list(complete(self.name or "", ctx.args, incomplete))
 
 
 def command(ctx: typer.Context) -> None:
@@ -59,5 +66,6 @@ def _invocation(argv: list[str]) -> "Invocation":
         dry_run="dry-run" in switches,
         as_json="json" in switches,
         replace="replace" in switches,
+        resume=Path(resolved.folder) if "resume" in switches and resolved.folder else None,
         is_demo=resolved.is_demo,
     )

@@ -35,9 +35,10 @@ GROUPS: Mapping[str, Sequence[str]] = {
 """What the one screen shows, by dotted path."""
 
 ROWS: Mapping[str, Sequence[tuple[str, str, str]]] = {
-    "What": (("ENV", "the demo", "The environment: an id, a .py file, or module:Class."),),
+    "What": (("ENV", "the demo", "The environment: an id, a .py file, a folder, or module:Class."),),
     "Results": (
         ("--replace", "", "Empty the run folder of that --name first."),
+        ("--resume RUN_DIR", "", "Go on with that run; -n and -r may extend it."),
         ("--json", "", "The summary as JSON on stdout."),
     ),
     "Files": (

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from vfx.cli.layers import Source
 from vfx.runner.config import EvalConfig
@@ -22,5 +23,7 @@ class Invocation:
     """The summary as JSON on stdout."""
     replace: bool
     """A run folder that is in use may be emptied."""
+    resume: Path | None
+    """The folder of the run that goes on; None for a new run."""
     is_demo: bool
     """No environment was named."""

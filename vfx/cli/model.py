@@ -5,17 +5,23 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from vfx.cli.group import Commands
+
 if TYPE_CHECKING:
     from vfx._concurrency import Shutdown
 
 __all__ = ["app"]
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, add_completion=False, help="The embedded model: small, free, offline."
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+    help="The embedded model: small, free, offline.",
 )
 
 
-@app.command()
+@app.command(short_help="Fetch the embedded model (93 MB, once).")
 def install() -> None:
     """Fetch the embedded model (93 MB, once); checks it when it is there already."""
     # Everything here is loaded by the command itself, so that `vfx --help` stays quick.
@@ -24,7 +30,7 @@ def install() -> None:
     raise typer.Exit(anyio.run(_install))
 
 
-@app.command()
+@app.command(short_help="Say what is installed.")
 def status() -> None:
     """Say where the embedded model is, whether it is whole, and which version of xllamacpp serves it."""
     from vfx.clients import local_model  # noqa: PLC0415

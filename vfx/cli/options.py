@@ -10,7 +10,7 @@ from vfx.errors import Mistake
 __all__ = ["SHORT", "SWITCHES", "Arguments", "Names", "Option", "is_flag", "scan"]
 
 SHORT = {"m": "model", "n": "num_tasks", "r": "num_rollouts", "c": "max_concurrent"}
-SWITCHES = frozenset({"dry-run", "json", "replace", "help", "help-all"})
+SWITCHES = frozenset({"dry-run", "json", "replace", "resume", "help", "help-all"})
 """What belongs to the command and not to the configuration."""
 
 _NUMBER = re.compile(r"-\.?\d")
@@ -45,6 +45,8 @@ class Arguments:
     """All that was typed."""
 
     env: str | None = None
+    folder: str | None = None
+    """A run's folder, given with --resume or, to a command that takes one, in the place of ENV."""
     files: list[str] = field(default_factory=list[str])
     options: list[Option] = field(default_factory=list[Option])
     switches: set[str] = field(default_factory=set[str])
@@ -104,12 +106,22 @@ class _Scan:
     def _long(self, word: str) -> None:
         name, equals, attached = word[2:].partition("=")
         switch = name.replace("_", "-")
+        if switch == "resume":
+            self._resume(attached if equals else self._take_value(switch))
+            return
         if switch in SWITCHES:
             if equals:
                 self._found.mistakes.append(Mistake("takes no value", f"--{name}"))
             self._found.switches.add(switch)
             return
         self._option(f"--{name}", name, attached if equals else None)
+
+    def _resume(self, folder: str | None) -> None:
+        if folder:
+            self._found.switches.add("resume")
+            self._found.folder = folder
+        else:
+            self._found.mistakes.append(Mistake("expected the folder of a run after it", "--resume"))
 
     def _short(self, word: str) -> None:
         name = word[1:].partition("=")[0]

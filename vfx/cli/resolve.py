@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path as FilePath
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from vfx.authoring.harness import Harness
 from vfx.authoring.registry import harness_class, taskset_class
 from vfx.authoring.taskset import Taskset
+from vfx.cli.command import EVAL, Command
 from vfx.cli.given import Entry, Given
 from vfx.cli.layers import Layers, Precedence, Source, read_files
 from vfx.cli.options import Arguments, scan
@@ -20,8 +22,10 @@ from vfx.clients.base import HttpSettings
 from vfx.errors import ConfigError, Mistake
 from vfx.redaction import MASK
 from vfx.runner.config import EvalConfig
+from vfx.runner.digest import VARIANTS, differences
+from vfx.runner.store import CONFIG
 
-__all__ = ["DEFAULT_HARNESS", "DEMO", "Narrowed", "Resolved", "narrow", "resolve"]
+__all__ = ["DEFAULT_HARNESS", "DEMO", "Narrowed", "Resolved", "named_folder", "narrow", "resolve"]
 
 DEMO = "arithmetic"
 DEFAULT_HARNESS = "chat"
@@ -41,6 +45,8 @@ class Resolved:
     """True when no environment was named."""
     switches: frozenset[str]
     """What was asked of the command itself, such as `dry-run`."""
+    folder: str | None = None
+    """The folder of the run that was named; None where a command takes none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,52 +62,100 @@ class Narrowed:
     """Why the environment or the harness can't be loaded."""
     mistakes: Sequence[Mistake]
     """All others that were found on the way."""
+    saved: Mapping[str, Any] | None = None
+    """The configuration of the run that goes on; None for a new run."""
 
 
-def resolve(argv: Sequence[str], environ: Mapping[str, str]) -> Resolved:
+def resolve(argv: Sequence[str], environ: Mapping[str, str], command: Command = EVAL) -> Resolved:
     """Merge defaults, files, environment variables and flags.
+
+    Args:
+        argv: What was typed after the command's name.
+        environ: The environment.
+        command: Which of the options it has.
 
     Raises:
         ConfigError: With every mistake.
     """
-    narrowed = narrow(argv, environ)
+    narrowed = narrow(argv, environ, command)
+    arguments = narrowed.layers.arguments
+    if arguments.folder is not None and not FilePath(arguments.folder, CONFIG).is_file():
+        raise ConfigError(Mistake(f"it holds no {CONFIG}, so it is no run folder", arguments.folder))
     given = Given(narrowed.schema, narrowed.layers)
     _settle(narrowed, given)
     config, found = _validate(narrowed.schema, given)
-    contradictions = _contradictions(narrowed.schema, given)
+    contradictions = _contradictions(narrowed.schema, given, command)
     mistakes = [*narrowed.mistakes, *narrowed.unloaded, *given.mistakes, *found, *contradictions]
+    if config is not None and narrowed.saved is not None:
+        mistakes += differences(narrowed.saved, config)
     if config is None or mistakes:
         raise ConfigError(*dict.fromkeys(mistakes))
     sources = {dotted(path): entry.source for path, entry in given.values.items()}
-    return Resolved(config, MappingProxyType(sources), narrowed.is_demo, frozenset(narrowed.layers.arguments.switches))
+    return Resolved(
+        config, MappingProxyType(sources), narrowed.is_demo, frozenset(arguments.switches), arguments.folder
+    )
 
 
-def narrow(argv: Sequence[str], environ: Mapping[str, str]) -> Narrowed:
+def narrow(argv: Sequence[str], environ: Mapping[str, str], command: Command = EVAL) -> Narrowed:
     """Find out what was chosen, importing a named environment; mistakes are collected, not raised."""
     names = _Names(Schema(EvalConfig))
-    arguments = scan(argv, names)
+    arguments, foreign = _scan(argv, names, command)
     files, file_mistakes = read_files(arguments.files)
     loaded: dict[tuple[type[BaseModel], str], tuple[type[BaseModel] | None, list[Mistake]]] = {}
     while True:
-        layers = Layers(files, environ, arguments)
+        layers = Layers(_fitting(files, environ, arguments), environ, arguments)
         is_demo = layers.find("taskset", "id") is None
-        taskset, harness = _Choice(layers, "taskset", DEMO), _Choice(layers, "harness", DEFAULT_HARNESS)
+        taskset = _Choice(layers, "taskset", DEMO)
+        work = taskset.load(Taskset[Any], taskset_class, loaded)
+        harness = _Choice(layers, "harness", getattr(work[1], "default_harness", DEFAULT_HARNESS))
         is_demo_work = taskset.name.replace("_", "-") == DEMO
         uses_demo_model = is_demo_work and layers.find("model") is None and not layers.has_any("client")
         models = {
-            ("taskset",): taskset.load(Taskset[Any], taskset_class, loaded),
+            ("taskset",): work,
             ("harness",): harness.load(Harness, harness_class, loaded),
         }
         schema = Schema(EvalConfig, _chooser(layers, uses_demo_model=uses_demo_model), models)
         # Knowing the chosen classes, another option may turn out to be a switch, and its value to be ENV.
         names.schema = schema
-        again = scan(argv, names)
+        again, foreign = _scan(argv, names, command)
         if (again.env, again.options) == (arguments.env, arguments.options):
             break
         arguments = again
     unloaded = [*taskset.mistakes, *harness.mistakes]
-    mistakes = [*again.mistakes, *file_mistakes, *_two_names(again)]
-    return Narrowed(layers, schema, is_demo, uses_demo_model, unloaded, mistakes)
+    mistakes = [*again.mistakes, *foreign, *file_mistakes, *_two_names(again), *_two_folders(again)]
+    saved = files[0][1] if files and "resume" in again.switches else None
+    return Narrowed(layers, schema, is_demo, uses_demo_model, unloaded, mistakes, saved)
+
+
+def named_folder(argv: Sequence[str], command: Command) -> str | None:
+    """The run folder that was typed; None when there is none."""
+    return _scan(argv, _Names(Schema(EvalConfig)), command)[0].folder
+
+
+def _scan(argv: Sequence[str], names: "_Names", command: Command) -> tuple[Arguments, Sequence[Mistake]]:
+    arguments = scan(argv, names)
+    if command.reads_run and arguments.env is not None:
+        arguments.folder, arguments.env = arguments.env, None
+    if arguments.folder is not None:
+        arguments.files.insert(0, str(FilePath(arguments.folder, CONFIG)))
+    return arguments, command.restrict(arguments, names)
+
+
+def _fitting(
+    files: Sequence[tuple[str, dict[str, Any]]], environ: Mapping[str, str], arguments: Arguments
+) -> Sequence[tuple[str, dict[str, Any]]]:
+    """The files; of a run that goes on with another variant of a group, without the options of the saved one."""
+    if not files or "resume" not in arguments.switches:
+        return files
+    (name, saved), *later = files
+    over = Layers(later, environ, arguments)
+    kept: dict[str, Any] = {}
+    for group, table in saved.items():
+        found = over.find(group, VARIANTS[group]) if group in VARIANTS else None
+        chosen = cast("dict[str, Any]", table).get(VARIANTS.get(group, "")) if isinstance(table, dict) else None
+        if found is None or found[0] == chosen:
+            kept[group] = table
+    return [(name, kept), *later]
 
 
 class _Names:
@@ -146,7 +200,7 @@ class _Choice:
     def _load(self, find: Callable[[str, str], type[BaseModel]]) -> tuple[type[BaseModel] | None, list[Mistake]]:
         if self._is_empty:
             return None, [
-                Mistake("expected an id, the path of a .py file, or module:Class, found nothing", self._where)
+                Mistake("expected an id, the path of a .py file or folder, or module:Class, found nothing", self._where)
             ]
         if not self.name:
             return None, []  # No text, or none after the flag: whoever reads the value says so.
@@ -177,9 +231,16 @@ def _two_names(arguments: Arguments) -> list[Mistake]:
     return [Mistake("names another environment than ENV", given[-1].flag, "give one of them")]
 
 
+def _two_folders(arguments: Arguments) -> list[Mistake]:
+    if not {"resume", "replace"} <= arguments.switches:
+        return []
+    return [Mistake("can't go with --resume: a run goes on or is removed", "--replace", "give one of them")]
+
+
 def _settle(narrowed: Narrowed, given: Given) -> None:
     """Put in what follows from the situation and was not given."""
-    for path, name in ((("taskset", "id"), DEMO), (("harness", "id"), DEFAULT_HARNESS)):
+    harness = narrowed.schema.group(narrowed.schema.root.fields["harness"])
+    for path, name in ((("taskset", "id"), DEMO), (("harness", "id"), harness and harness.tag)):
         if path not in given.values and path not in given.refused:
             given.values[path] = Entry(name, Source(Precedence.DEFAULT, "default"))
     if narrowed.uses_demo_model:
@@ -266,19 +327,20 @@ def _overlaid(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any
     return merged
 
 
-def _contradictions(schema: Schema, given: Given) -> list[Mistake]:
+def _contradictions(schema: Schema, given: Given, command: Command) -> list[Mistake]:
     """What is right option by option and still can't be run."""
     mistakes: list[Mistake] = []
     client = schema.group(schema.root.fields["client"])
     model, key_var = given.values.get(("model",)), given.values.get(("client", "api_key_var"))
     is_http = client is not None and client.is_certain and client.model is HttpSettings
-    if is_http and not (model and model.value) and ("model",) not in given.refused:
+    if command.calls_model and is_http and not (model and model.value) and ("model",) not in given.refused:
         mistakes.append(Mistake("no model is named", "-m", "name a model with -m, such as -m gpt-4.1-mini"))
     if key_var and key_var.value and not _VARIABLE.fullmatch(key_var.value):
         where = key_var.source.at("client.api_key_var")
         mistakes.append(Mistake("expected the name of an environment variable; a key itself is not taken", where))
     for path, entry in given.values.items():
-        if entry.source.precedence is Precedence.FILE and _is_masked(path, entry.value):
+        is_needed = command.calls_model or path[0] == "taskset"
+        if is_needed and entry.source.precedence is Precedence.FILE and _is_masked(path, entry.value):
             flag = Source(Precedence.FLAG, "").spell(dotted(path[:2])) + "".join(f".{key}" for key in path[2:])
             where = entry.source.at(dotted(path))
             mistakes.append(Mistake("was masked when it was saved", where, f"give it again with {flag}"))

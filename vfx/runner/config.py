@@ -6,19 +6,21 @@ from typing import Any, Literal
 from pydantic import Field, SerializeAsAny
 
 from vfx.authoring.harness import Harness
+from vfx.authoring.task import Task
 from vfx.authoring.taskset import Taskset
 from vfx.clients.base import ClientSettings, HttpSettings
 from vfx.interception.base import ElasticSettings, InterceptionSettings
 from vfx.messages import Sampling
 from vfx.settings import Settings
 
-__all__ = ["EvalConfig", "Retries", "RetryKind", "Timeouts"]
+__all__ = ["EvalConfig", "Retries", "RetryKind", "StageName", "Timeouts"]
 
 RetryKind = Literal["provider", "task", "scoring", "harness", "sandbox", "interception", "tunnel"]
+StageName = Literal["setup", "rollout", "finalize", "scoring"]
 
 
 class Timeouts(Settings):
-    """Bounds on the stages of a rollout, in seconds."""
+    """Bounds on the stages of a rollout, in seconds. One that is given goes before a task's own, a default behind."""
 
     setup: float | None = Field(default=600.0, gt=0)
     """Seconds for the runtime and the task's setup; none = unbounded."""
@@ -95,5 +97,14 @@ class EvalConfig(Settings):
     """Mean reward over scored rollouts below which the exit code is 3; None = no such gate."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """What is written to the run's log."""
-    display: Literal["auto", "plain", "none"] = "auto"
-    """Progress on stderr; `auto` is `plain` for now."""
+    display: Literal["auto", "live", "plain", "none"] = "auto"
+    """Progress on stderr; `auto` is `live` on a terminal outside CI, else `plain` lines."""
+
+    def seconds_for(self, stage: StageName, task: Task) -> float | None:
+        """Bound on a stage of a rollout of `task`: what the user gave, else what the task says, else the default."""
+        given = getattr(self.taskset.task.timeout, stage)
+        if given is not None:
+            return given
+        own = getattr(task.timeout, stage)
+        is_given = stage in self.timeout.model_fields_set
+        return getattr(self.timeout, stage) if is_given or own is None else own

@@ -6,15 +6,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property
 from typing import Any
 
-import anyio
-
-from vfx.authoring.hooks import MAX_HOOK_THREADS
+from vfx.authoring.threads import HookThreads
 from vfx.clients.base import Client, create_client
 from vfx.errors import Mistake
 from vfx.interception.base import Interception, create_interception
 from vfx.interception.session import Limits
 from vfx.runner.config import EvalConfig
 from vfx.runtimes.base import Runtime
+from vfx.runtimes.programs import Programs
 from vfx.runtimes.subprocess import SubprocessRuntime
 
 __all__ = ["Environment"]
@@ -30,6 +29,7 @@ class Environment:
         self.config = config.model_copy(update={"model": config.model or self.client.default_model})
         self.taskset = config.taskset
         self.harness = config.harness
+        self._programs = Programs()
         self.interception: Interception = create_interception(config.interception, self.client)
 
     @property
@@ -40,7 +40,7 @@ class Environment:
     @cached_property
     def agent_record(self) -> Mapping[str, Any]:
         """The harness and its configuration, as plain data for the traces."""
-        return self.harness.model_dump(mode="json")
+        return self.harness.record()
 
     @cached_property
     def limits(self) -> Limits:
@@ -49,9 +49,9 @@ class Environment:
         return Limits(config.max_turns, config.max_input_tokens, config.max_output_tokens, config.max_total_tokens)
 
     @cached_property
-    def hook_threads(self) -> anyio.CapacityLimiter:
-        """How many plain hooks run at the same time. Apart from anyio's own threads, which file access needs."""
-        return anyio.CapacityLimiter(MAX_HOOK_THREADS)
+    def hook_threads(self) -> HookThreads:
+        """Where plain and isolated hooks run. Apart from anyio's own threads, which file access needs."""
+        return HookThreads()
 
     @cached_property
     def system_prompt(self) -> str | None:
@@ -61,7 +61,7 @@ class Environment:
 
     def mistakes(self) -> list[Mistake]:
         """What keeps this environment from running and can be known before anything is started."""
-        mistakes = self.client.mistakes()
+        mistakes = [*self.client.mistakes(), *self.harness.mistakes(), *self.harness.runtime.mistakes()]
         if not self.model:
             mistakes.append(Mistake("no model is named", "-m", "name one, such as -m gpt-4.1-mini"))
         try:
@@ -73,18 +73,20 @@ class Environment:
 
     def create_runtime(self) -> Runtime:
         """A box for one rollout, not started yet."""
-        return SubprocessRuntime(self.harness.runtime)
+        return SubprocessRuntime(self.harness.runtime, self._programs)
 
     @asynccontextmanager
     async def serving(self) -> AsyncGenerator[None]:
-        """Up: the client, what the harness shares, the interception. Down: the same in reverse, whatever happens.
+        """Up: client, programs, what the harness shares, interception. Down: the same in reverse, whatever happens.
 
         Raises:
             RunError: Something could not be started; what had been is taken down again.
         """
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.client.serving())
+            await stack.enter_async_context(self._programs.serving())
             await stack.enter_async_context(self.harness.serving())
+            await stack.enter_async_context(self.hook_threads.processes.serving())
             await stack.enter_async_context(self.interception.serving())
             log.debug("serving")
             yield

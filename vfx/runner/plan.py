@@ -8,11 +8,24 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from re import fullmatch
 
+from vfx.authoring.configured import configure_tasks
 from vfx.authoring.task import Task
 from vfx.errors import ConfigError, Mistake
 from vfx.runner.config import EvalConfig
+from vfx.runner.tasks import load_tasks
+from vfx.trace.record import Trace
 
-__all__ = ["Plan", "PlannedRollout", "make_plan"]
+__all__ = ["Identity", "Plan", "PlannedRollout", "group_mistakes", "identity_of", "make_plan"]
+
+_RANGE = r"(\d*):(\d*)"
+
+Identity = tuple[str, int, int]
+"""A rollout across launches: the task's key, its occurrence among equal tasks, the number of the rollout."""
+
+
+def identity_of(trace: Trace) -> Identity:
+    """Which rollout a trace is an attempt at."""
+    return trace.task.key, trace.task.occurrence, trace.rollout
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +37,11 @@ class PlannedRollout:
     """0 for the first task with this key, 1 for the next equal one, ..."""
     rollout: int
     """Number among the rollouts of its task, from 0."""
+
+    @property
+    def identity(self) -> Identity:
+        """The same in every launch of a run."""
+        return self.task.key, self.occurrence, self.rollout
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,26 +68,58 @@ def make_plan(config: EvalConfig) -> Plan:
         ConfigError: The taskset can't be loaded, is empty, or nothing is left of it.
     """
     taskset = config.taskset
-    try:
-        is_whole = bool(config.include or config.exclude or config.shuffle)
-        tasks = list(taskset.load() if is_whole else islice(taskset.load(), config.num_tasks))
-    except Exception as error:
-        raise ConfigError(
-            Mistake(f"its tasks can't be loaded: {type(error).__name__}: {error}", taskset.id or type(taskset).__name__)
-        ) from error
+    tasks = _load(config)
     if not tasks:
         raise ConfigError(Mistake("it has no tasks", taskset.id))
-    if wrong := next((task for task in tasks if not isinstance(task, Task)), None):
-        raise ConfigError(Mistake(f"load() must give vfx.Task instances, got {type(wrong).__name__}", taskset.id))
     chosen = _select(tasks, config)
     if not chosen:
         raise ConfigError(Mistake(f"no task is left of {len(tasks)}", "--include/--exclude"))
+    configure_tasks(chosen, taskset.task)
     seen: Counter[str] = Counter()
     numbered: list[tuple[Task, int]] = []
     for task in chosen:
         numbered.append((task, seen[task.key]))
         seen[task.key] += 1
     return Plan(numbered, config.num_rollouts)
+
+
+def group_mistakes(plan: Plan) -> list[Mistake]:
+    """What is wrong with a plan whose rewards compare rollouts when there is only one of each task."""
+    if plan.num_rollouts > 1:
+        return []
+    names = dict.fromkeys(hook.name for task, _ in plan.tasks for hook in task.hooks("group_reward"))
+    return [Mistake(f"group reward {name!r} compares the rollouts of a task", "-r", "such as -r 4") for name in names]
+
+
+def _load(config: EvalConfig) -> Sequence[Task]:
+    return list(islice(load_tasks(config.taskset), _tasks_needed(config)))
+
+
+def _tasks_needed(config: EvalConfig) -> int | None:
+    """How many tasks have to be looked at; None = all that there are.
+
+    Raises:
+        ConfigError: They have no end, and what was asked for has none either.
+    """
+    selectors = (*config.include, *config.exclude)
+    if not config.taskset.infinite:
+        return None if selectors or config.shuffle else config.num_tasks
+    mistakes: list[Mistake] = []
+    what = f"{config.taskset.id or type(config.taskset).__name__} gives tasks without end"
+    if config.num_tasks is None:
+        mistakes.append(Mistake(f"{what}, so their number is needed", "-n", "such as -n 100"))
+    if config.shuffle:
+        mistakes.append(Mistake(f"{what}, which can't be shuffled", "--shuffle", "leave it out"))
+    ranges = [fullmatch(_RANGE, selector) for selector in selectors]
+    for selector, bounds in zip(selectors, ranges, strict=True):
+        if bounds is None:
+            hint = "such as 10:20"
+            mistakes.append(Mistake(f"{what}; only a range of their indices selects among them", selector, hint))
+    if mistakes:
+        raise ConfigError(*mistakes)
+    # Beyond the last index that a range names, tasks are either all chosen or all left out.
+    named = (int(index) for bounds in ranges if bounds is not None for index in bounds.groups() if index)
+    return max(named, default=0) + (config.num_tasks or 0)
 
 
 def _select(tasks: Sequence[Task], config: EvalConfig) -> Sequence[Task]:
@@ -85,7 +135,7 @@ def _select(tasks: Sequence[Task], config: EvalConfig) -> Sequence[Task]:
 
 def _matches(selectors: Sequence[str], task: Task, index: int) -> bool:
     for selector in selectors:
-        if bounds := fullmatch(r"(\d*):(\d*)", selector):
+        if bounds := fullmatch(_RANGE, selector):
             start, end = bounds.groups()
             if int(start or 0) <= index < (int(end) if end else index + 1):
                 return True

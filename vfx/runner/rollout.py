@@ -1,21 +1,25 @@
 """One attempt at one task, from the runtime's start to its end. A failure is recorded on the trace, never raised."""
 
 import secrets
+import signal
 import time
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any
 
 import anyio
 
 from vfx.authoring.harness import Endpoint, Job
-from vfx.authoring.hooks import call_hook, hooks_of, lifecycle_hook
+from vfx.authoring.hooks import Hook, call_hook, lifecycle_hook
 from vfx.errors import HarnessError, RolloutError, SandboxError, ScoringError, TaskError, attributed
+from vfx.interception.rewriting import Intercept, Rewriter
 from vfx.interception.session import Session
+from vfx.messages import Message
 from vfx.runner.environment import Environment
 from vfx.runner.plan import PlannedRollout
 from vfx.runner.scoring import mark_unscored, score
-from vfx.runtimes.base import ProgramResult, Runtime
+from vfx.runtimes.base import ProgramResult, Runtime, SubprocessSettings
 from vfx.trace.record import Agent, ErrorRecord, Span, TaskRef, Trace
 
 __all__ = ["Rollout"]
@@ -67,17 +71,16 @@ class Rollout:
 
     async def _run_stages(self) -> None:
         environment, task, trace = self._environment, self._task, self.trace
-        timeouts = environment.config.timeout
-        own = task.timeout
-        async with self._runtime(timeouts.setup) as runtime:
-            with self._stage("setup", own.setup or timeouts.setup, TaskError):
+        config = environment.config
+        async with self._runtime(config.seconds_for("setup", task)) as runtime:
+            with self._stage("setup", config.seconds_for("setup", task), TaskError):
                 await self._lifecycle("setup", runtime)
                 with attributed(HarnessError, "harness setup"):
                     await environment.harness.setup(runtime)
-            await self._run_agent(runtime, own.rollout or timeouts.rollout)
-            with self._stage("finalize", own.finalize or timeouts.finalize, TaskError):
+            await self._run_agent(runtime, config.seconds_for("rollout", task))
+            with self._stage("finalize", config.seconds_for("finalize", task), TaskError):
                 await self._lifecycle("finalize", runtime)
-            with self._stage("scoring", own.scoring or timeouts.scoring, ScoringError):
+            with self._stage("scoring", config.seconds_for("scoring", task), ScoringError):
                 await score(task, trace, self._available(runtime), environment.hook_threads)
 
     @asynccontextmanager
@@ -132,15 +135,21 @@ class Rollout:
             session.close()
             trace.timing["agent"] = Span(started, time.time())
         if deadline.cancelled_caught:
-            failure = HarnessError(f"harness timeout: it had not ended after {seconds:g} s (--timeout.rollout)")
+            text = f"harness timeout: it had not ended after {seconds:g} s (--timeout.rollout)"
+            failure = HarnessError(text, ended="timeout")
             if trace.num_turns and trace.stop_condition is None:
                 # What it reached until then is scored.
                 trace.stop_condition = "timeout"
         if trace.stop_condition is not None:
             return
         if session.error is not None and (failure is not None or not trace.num_turns):
+            trace.stop_condition = f"{session.error.kind}_error"
             raise session.error
+        if failure is None and trace.calls and not trace.num_turns:
+            # One that asked nothing may have nothing to ask. One that went away before its answer has done nothing.
+            failure = HarnessError("harness: it ended without waiting for an answer to any call", ended="no_answer")
         if failure is not None:
+            trace.stop_condition = failure.ended if isinstance(failure, HarnessError) else None
             raise failure
 
     async def _run_harness(self, runtime: Runtime, endpoint: Endpoint) -> RolloutError | None:
@@ -156,7 +165,9 @@ class Rollout:
                 result = await environment.harness.run(job)
         except RolloutError as error:
             return error
-        return None if result is None or result.is_ok else HarnessError(_describe(result))
+        if result is None or (result.is_ok and result.exceeded is None):
+            return None
+        return _failure(result, environment.harness.runtime)
 
     def _session(self, runtime: Runtime) -> Session:
         environment = self._environment
@@ -167,10 +178,23 @@ class Rollout:
             endpoint=environment.client.endpoint,
             limits=environment.limits,
             find_stop=self._stop_finder(runtime),
+            rewriter=self._rewriter(runtime),
         )
 
+    def _rewriter(self, runtime: Runtime) -> Rewriter | None:
+        intercepts = [
+            Intercept(hook.name, hook.direction, partial(self._intercept, hook, runtime))
+            for hook in self._task.hooks("intercept")
+        ]
+        return Rewriter(intercepts, self.trace) if intercepts else None
+
+    async def _intercept(self, hook: Hook, runtime: Runtime, message: Message) -> Any:
+        available = {**self._available(runtime), "message": message}
+        with attributed(TaskError, hook.label):
+            return await call_hook(hook, self._task, available, self._environment.hook_threads)
+
     def _stop_finder(self, runtime: Runtime) -> Any:
-        hooks = hooks_of(type(self._task), "stop")
+        hooks = self._task.hooks("stop")
         if not hooks:
             return None
 
@@ -184,7 +208,28 @@ class Rollout:
         return find_stop
 
 
-def _describe(result: ProgramResult) -> str:
-    ended = f"exit code {result.exit_code}" if result.exit_code >= 0 else f"killed by signal {-result.exit_code}"
+def _failure(result: ProgramResult, limits: SubprocessSettings) -> HarnessError:
     tail = (result.stderr or result.stdout).strip()[-STDERR_TAIL_CHARS:]
-    return f"harness program: {ended}{': ' + tail if tail else ''}"
+    if result.exceeded == "memory":
+        ended, how = (
+            "out_of_memory",
+            f"out of memory: it held more than {limits.memory:g} GB (--harness.runtime.memory)",
+        )
+    elif result.exceeded == "cpu":
+        how = f"it used more than {limits.cpu_seconds:g} s of CPU time (--harness.runtime.cpu-seconds)"
+        ended = "cpu_limit"
+    elif result.exit_code < 0:
+        ended, how = "killed", f"killed by {_signal_name(-result.exit_code)}"
+    else:
+        ended, how = "crash", f"exit code {result.exit_code}"
+    cut = " (its beginning is cut)" if result.is_cut else ""
+    return HarnessError(f"harness program: {how}{f'; the end of its output{cut}: {tail}' if tail else ''}", ended=ended)
+
+
+def _signal_name(signum: int) -> str:
+    if signum == signal.SIGKILL:
+        return "SIGKILL, which vfx did not send; the system does when it is out of memory"
+    try:
+        return signal.Signals(signum).name
+    except ValueError:  # Real-time signals have numbers only.
+        return f"signal {signum}"

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from vfx.redaction import MASK, redact
-from vfx.runner.config import EvalConfig
+from vfx.runner.config import EvalConfig, Timeouts
 
 __all__ = ["Line", "masked_config", "to_toml", "toml_lines"]
 
@@ -48,7 +48,8 @@ def _masked(value: Any, name: str = "") -> Any:
     if not isinstance(value, str):
         return value
     if value and _SECRET_FIELD.search(name):
-        return value if value.startswith("env:") else MASK
+        # A name in braces, such as {api_key}, is filled in when the program starts.
+        return value if value.startswith(("env:", "{")) else MASK
     return redact(_masked_url(value) if _URL.fullmatch(value) else value)
 
 
@@ -87,7 +88,7 @@ class Line:
     path: tuple[str, ...] = ()
     """The option that it sets; () for a header or an empty line."""
     is_comment: bool = False
-    """True for an option that is unset, which TOML can't say."""
+    """True for an option that is unset, which TOML can't say, and for a bound that each task may set."""
 
 
 def toml_lines(config: EvalConfig) -> Iterator[Line]:
@@ -104,8 +105,9 @@ def _table(table: Mapping[str, Any], model: BaseModel | None, path: tuple[str, .
             below: Any = getattr(model, key, None)
             inner.append((key, cast("dict[str, Any]", value), below if isinstance(below, BaseModel) else None))
         else:
-            is_comment = value is None and not _is_set_to_none(model, key)
-            text = f"# {_key_text(key)} = none" if is_comment else f"{_key_text(key)} = {_value_text(value)}"
+            is_comment = (value is None and not _is_set_to_none(model, key)) or _is_left_to_tasks(model, key)
+            shown = "none" if is_comment and value is None else _value_text(value)
+            text = f"{'# ' if is_comment else ''}{_key_text(key)} = {shown}"
             own.append(Line(text, (*path, key), is_comment))
     if path and any(not line.is_comment for line in own):
         yield Line("")
@@ -121,6 +123,11 @@ def _table(table: Mapping[str, Any], model: BaseModel | None, path: tuple[str, .
 def _is_set_to_none(model: BaseModel | None, name: str) -> bool:
     field = type(model).model_fields.get(name) if model is not None else None
     return field is not None and field.default_factory is None and field.default is not None
+
+
+def _is_left_to_tasks(model: BaseModel | None, name: str) -> bool:
+    # Read back, it would be one that was given, which goes before what the tasks say.
+    return isinstance(model, Timeouts) and name not in model.model_fields_set
 
 
 def _key_text(key: str) -> str:
