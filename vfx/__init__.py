@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vfx.authoring import text
+    from vfx.authoring.dialogue import DialogueTask
     from vfx.authoring.harness import Endpoint, Harness, Job
-    from vfx.authoring.hooks import metric, reward, stop
-    from vfx.authoring.task import Task, TaskTimeouts
+    from vfx.authoring.hooks import group_reward, intercept, metric, reward, stop
+    from vfx.authoring.task import Task, TaskResources, TaskTimeouts
     from vfx.authoring.taskset import Taskset
     from vfx.errors import (
         ConfigError,
@@ -32,6 +33,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "ConfigError": "vfx.errors",
+    "DialogueTask": "vfx.authoring.dialogue",
     "Endpoint": "vfx.authoring.harness",
     "Harness": "vfx.authoring.harness",
     "HarnessError": "vfx.errors",
@@ -46,6 +48,7 @@ _HOMES = {
     "ScoringError": "vfx.errors",
     "Task": "vfx.authoring.task",
     "TaskError": "vfx.errors",
+    "TaskResources": "vfx.authoring.task",
     "TaskTimeouts": "vfx.authoring.task",
     "Taskset": "vfx.authoring.taskset",
     "ToolCall": "vfx.messages",
@@ -53,6 +56,8 @@ _HOMES = {
     "TunnelError": "vfx.errors",
     "Usage": "vfx.messages",
     "VfxError": "vfx.errors",
+    "group_reward": "vfx.authoring.hooks",
+    "intercept": "vfx.authoring.hooks",
     "metric": "vfx.authoring.hooks",
     "reward": "vfx.authoring.hooks",
     "stop": "vfx.authoring.hooks",
@@ -61,6 +66,7 @@ _MODULES = {"text": "vfx.authoring.text"}
 
 __all__ = [
     "ConfigError",
+    "DialogueTask",
     "Endpoint",
     "Harness",
     "HarnessError",
@@ -75,6 +81,7 @@ __all__ = [
     "ScoringError",
     "Task",
     "TaskError",
+    "TaskResources",
     "TaskTimeouts",
     "Taskset",
     "ToolCall",
@@ -83,6 +90,8 @@ __all__ = [
     "Usage",
     "VfxError",
     "__version__",
+    "group_reward",
+    "intercept",
     "metric",
     "reward",
     "stop",

@@ -393,3 +393,29 @@ ask()
     for path in run_dir(tmp_path).iterdir():
         assert key not in path.read_text()
         assert "sk-operators" not in path.read_text()
+
+
+HUNGRY = """
+import sys, vfx
+
+class Small(vfx.Task):
+    pass
+
+class Env(vfx.Taskset[Small]):
+    def load(self):
+        yield Small(prompt="x", resources=vfx.TaskResources(memory=0.1))
+
+class Hungry(vfx.Harness):
+    async def run(self, job):
+        program = "x = bytearray(b'x') * 300_000_000; import time; time.sleep(60)"
+        return await job.runtime.run([sys.executable, "-c", program])
+"""
+
+
+async def test_a_tasks_own_memory_bound_ends_its_program(tmp_path: Path) -> None:
+    (tmp_path / "env.py").write_text(HUNGRY)
+    done = await vfx("eval", "./env.py", "--harness.id", "./env.py", "--client.type", "scripted", cwd=tmp_path)
+    assert done.code == 1
+    [record] = read_lines(run_dir(tmp_path) / "traces.jsonl")
+    assert record["stop_condition"] == "out_of_memory"
+    assert "more than 0.1 GB" in record["errors"][0]["message"]

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from vfx.authoring.registry import harness_class, taskset_class
-from vfx.authoring.task import Task, TaskTimeouts
+from vfx.authoring.task import Task, TaskResources, TaskTimeouts
 from vfx.cli.resolve import resolve
 from vfx.runner.config import EvalConfig
 from vfx.runner.saved_config import to_toml
@@ -57,3 +57,20 @@ def test_rewards_from_outside_are_saved_and_read_back(tmp_path: Path) -> None:
     again = resolve(("@", str(tmp_path / "config.toml")), {}).config
     assert again == config
     assert again.taskset.task.rewards["also"].fn == "checks.py:also"
+
+
+@pytest.mark.parametrize(
+    ("options", "own", "expected"),
+    [
+        ((), None, None),
+        ((), 2.0, 2.0),
+        (("--harness.runtime.memory", "3"), 2.0, 3.0),
+        (("--harness.runtime.memory", "none"), 2.0, None),
+        (("--harness.runtime.memory", "3", "--taskset.task.resources.memory", "4"), 2.0, 4.0),
+    ],
+)
+def test_resources_are_chosen_as_bounds_on_time_are(
+    options: tuple[str, ...], own: float | None, expected: float | None
+) -> None:
+    config = resolve(("arithmetic", "--client.type", "scripted", *options), {}).config
+    assert config.runtime_for(Task(resources=TaskResources(memory=own))).memory == expected

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from vfx.authoring.hooks import HOOK_KINDS, Hook, HookKind, HookTable, hook_table, outside_hook
 from vfx.authoring.loading import load_file, load_module
-from vfx.authoring.task import Task, TaskTimeouts
+from vfx.authoring.task import Task, TaskResources, TaskTimeouts
 from vfx.errors import ConfigError, Mistake
 from vfx.settings import Settings
 
@@ -43,6 +43,8 @@ class TaskSettings(Settings):
     """Stop conditions to add or to replace, by name."""
     timeout: TaskTimeouts = TaskTimeouts()
     """Bounds on the stages of every task, in place of the tasks' own and of --timeout."""
+    resources: TaskResources = TaskResources()
+    """Bounds on what every task's programs use, in place of the tasks' own and of --harness.runtime."""
 
 
 def configure_tasks(tasks: Iterable[Task], settings: TaskSettings) -> None:

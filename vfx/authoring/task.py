@@ -15,7 +15,7 @@ from vfx.authoring.names import refuse_fields
 from vfx.messages import Message
 from vfx.settings import Settings
 
-__all__ = ["Prompt", "Task", "TaskTimeouts"]
+__all__ = ["Prompt", "Task", "TaskResources", "TaskTimeouts"]
 
 Prompt = str | tuple[dict[str, Any], ...] | None
 """Text (one user message), messages in the form of chat completions, or None when nobody speaks first."""
@@ -34,6 +34,15 @@ class TaskTimeouts(Settings):
     """Seconds for `finalize`; None = the run's `--timeout.finalize`."""
     scoring: float | None = Field(default=None, gt=0)
     """Seconds for all rewards and metrics; None = the run's `--timeout.scoring`."""
+
+
+class TaskResources(Settings):
+    """What a task's programs may use; None = the run's."""
+
+    memory: float | None = Field(default=None, gt=0)
+    """Gigabytes (10^9 bytes) for a program and its children; None = the run's `--harness.runtime.memory`."""
+    cpu_seconds: float | None = Field(default=None, gt=0)
+    """CPU time of a program and its children in seconds; None = the run's `--harness.runtime.cpu-seconds`."""
 
 
 class Task(BaseModel):
@@ -56,6 +65,8 @@ class Task(BaseModel):
     """A longer name, which `--include` and `--exclude` match too."""
     timeout: TaskTimeouts = TaskTimeouts()
     """Bounds on this task's stages."""
+    resources: TaskResources = TaskResources()
+    """Bounds on what this task's programs use."""
     tags: tuple[str, ...] = ()
     """Free labels."""
 

@@ -6,11 +6,12 @@ from typing import Any, Literal
 from pydantic import Field, SerializeAsAny
 
 from vfx.authoring.harness import Harness
-from vfx.authoring.task import Task
+from vfx.authoring.task import Task, TaskResources
 from vfx.authoring.taskset import Taskset
 from vfx.clients.base import ClientSettings, HttpSettings
 from vfx.interception.base import ElasticSettings, InterceptionSettings
 from vfx.messages import Sampling
+from vfx.runtimes.base import SubprocessSettings
 from vfx.settings import Settings
 
 __all__ = ["EvalConfig", "Retries", "RetryKind", "StageName", "Timeouts"]
@@ -102,9 +103,21 @@ class EvalConfig(Settings):
 
     def seconds_for(self, stage: StageName, task: Task) -> float | None:
         """Bound on a stage of a rollout of `task`: what the user gave, else what the task says, else the default."""
-        given = getattr(self.taskset.task.timeout, stage)
-        if given is not None:
-            return given
-        own = getattr(task.timeout, stage)
-        is_given = stage in self.timeout.model_fields_set
-        return getattr(self.timeout, stage) if is_given or own is None else own
+        return _chosen(stage, self.taskset.task.timeout, self.timeout, task.timeout)
+
+    def runtime_for(self, task: Task) -> SubprocessSettings:
+        """The runtime's settings for a rollout of `task`, its resources by the same order as its time."""
+        runtime = self.harness.runtime
+        names = TaskResources.model_fields
+        chosen = {name: _chosen(name, self.taskset.task.resources, runtime, task.resources) for name in names}
+        is_same = all(getattr(runtime, name) == value for name, value in chosen.items())
+        return runtime if is_same else runtime.model_copy(update=chosen)
+
+
+def _chosen(name: str, for_every_task: Settings, of_the_run: Settings, own: Settings) -> float | None:
+    """What `--taskset.task` says, else what the run was given, else what the task says, else the run's default."""
+    if (given := getattr(for_every_task, name)) is not None:
+        return given
+    wanted = getattr(own, name)
+    is_given = name in of_the_run.model_fields_set
+    return getattr(of_the_run, name) if is_given or wanted is None else wanted

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from vfx.authoring.threads import HookThreads
+from vfx.authoring.task import Task
 from vfx.clients.base import Client, create_client
 from vfx.errors import Mistake
 from vfx.interception.base import Interception, create_interception
@@ -71,9 +72,9 @@ class Environment:
             mistakes.append(Mistake(f"can't be read: {error}", f"--taskset.system-prompt-file {file}"))
         return mistakes
 
-    def create_runtime(self) -> Runtime:
-        """A box for one rollout, not started yet."""
-        return SubprocessRuntime(self.harness.runtime, self._programs)
+    def create_runtime(self, task: Task) -> Runtime:
+        """A box for one rollout of `task`, not started yet."""
+        return SubprocessRuntime(self.config.runtime_for(task), self._programs)
 
     @asynccontextmanager
     async def serving(self) -> AsyncGenerator[None]:

@@ -85,7 +85,7 @@ class Rollout:
 
     @asynccontextmanager
     async def _runtime(self, seconds: float | None) -> AsyncGenerator[Runtime]:
-        runtime = self._environment.create_runtime()
+        runtime = self._environment.create_runtime(self._task)
         try:
             with self._stage("boot", seconds, SandboxError, flag="setup"):
                 await runtime.start()
@@ -167,7 +167,7 @@ class Rollout:
             return error
         if result is None or (result.is_ok and result.exceeded is None):
             return None
-        return _failure(result, environment.harness.runtime)
+        return _failure(result, environment.config.runtime_for(task))
 
     def _session(self, runtime: Runtime) -> Session:
         environment = self._environment

@@ -227,7 +227,7 @@ def _verdict(given: object) -> str:
 
 async def _checked(environment: Environment, planned: PlannedRollout) -> object:
     trace = Rollout(environment, planned).trace
-    runtime = environment.create_runtime()
+    runtime = environment.create_runtime(planned.task)
     try:
         with attributed(SandboxError, "boot"):
             await runtime.start()

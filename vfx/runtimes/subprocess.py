@@ -37,7 +37,9 @@ class SubprocessRuntime(Runtime):
         self._running: set[Program] = set()
 
     async def start(self) -> None:
-        """Nothing to do: the scratch folder is made when something first needs it."""
+        """Check what was asked for; the scratch folder is made when something first needs it."""
+        if mistakes := self._settings.mistakes():
+            raise SandboxError(str(mistakes[0]))
 
     async def stop(self) -> None:
         """End what still runs and remove the scratch folder."""
