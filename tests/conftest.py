@@ -1,4 +1,9 @@
 import pytest
+from hypothesis import settings
+
+# Machines are shared: how long one example takes says nothing.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture

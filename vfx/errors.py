@@ -119,6 +119,11 @@ class HarnessError(RolloutError):
 
     kind: ClassVar[str] = "harness"
 
+    def __init__(self, message: str, *, ended: str | None = None) -> None:
+        super().__init__(message)
+        self.ended = ended
+        """How the program ended, as the stop condition tells it (`crash`, `killed`, ...); None = that isn't known."""
+
 
 class SandboxError(RolloutError):
     """The box that the program runs in failed."""

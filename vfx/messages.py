@@ -43,6 +43,8 @@ class Message:
     refusal: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Fields that this version does not interpret, as the dialect gave them."""
+    opaque: Sequence[Mapping[str, Any]] = ()
+    """State that only the provider can read and programs send back: signatures of thoughts, encrypted thoughts."""
 
     @property
     def text(self) -> str:
@@ -90,6 +92,8 @@ class Completion:
     model: str | None = None
     """The model as the provider names it; None when it did not say."""
     id: str | None = None
+    items: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """What it holds, as the provider gave it and by the ids with which later requests may refer to it."""
 
 
 class Sampling(Settings):

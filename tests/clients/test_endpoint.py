@@ -36,6 +36,40 @@ def test_the_key_is_a_bearer_token(api_key: str) -> None:
     assert headers(HttpSettings())["authorization"] == f"Bearer {api_key}"
 
 
+VERSION = ("anthropic-version", "2023-06-01")
+
+
+@pytest.mark.parametrize(
+    ("path", "passing"), [("messages", []), ("/messages/count_tokens?beta=true", []), ("models", [VERSION])]
+)
+def test_calls_in_the_dialect_of_anthropic_carry_the_key_where_gateways_look_for_it(
+    path: str, passing: list[tuple[str, str]], api_key: str
+) -> None:
+    sent = dict(Endpoint(HttpSettings(base_url="https://gateway.example.com/v1")).headers(passing, path))
+    assert (sent["Authorization"], sent["x-api-key"]) == (f"Bearer {api_key}", api_key)
+
+
+def test_the_api_of_anthropic_gets_the_key_in_its_own_header_only(api_key: str) -> None:
+    endpoint = Endpoint(HttpSettings(base_url="https://api.anthropic.com/v1"))
+    sent = {name.lower(): value for name, value in endpoint.headers([VERSION], "messages")}
+    assert (sent["x-api-key"], sent["anthropic-version"]) == (api_key, "2023-06-01")
+    assert "authorization" not in sent
+    assert "x-api-key" not in dict(endpoint.headers([], "chat/completions"))
+
+
+@pytest.mark.parametrize("name", ["X-Api-Key", "Authorization"])
+def test_a_credential_of_the_users_own_is_the_only_one_of_its_name(name: str) -> None:
+    sent = Endpoint(HttpSettings(headers={name: "Bearer mine-1"})).headers([], "messages")
+    credentials = [value for given, value in sent if given.lower() == name.lower()]
+    assert credentials == ["Bearer mine-1"]
+
+
+@pytest.mark.usefixtures("api_key")
+def test_an_endpoint_without_a_key_gets_none() -> None:
+    sent = dict(Endpoint(HttpSettings(api_key_var="none")).headers([], "messages"))
+    assert sent.keys().isdisjoint({"Authorization", "x-api-key"})
+
+
 def test_userinfo_is_basic_authentication_without_a_key() -> None:
     settings = HttpSettings(base_url="http://user:pa%2F55@127.0.0.1/v1", api_key_var="none")
     scheme, _, value = headers(settings)["authorization"].partition(" ")

@@ -17,7 +17,7 @@ from vfx.clients.base import HttpSettings, LocalSettings, ProviderRequest, Provi
 from vfx.clients.http import HttpClient
 from vfx.clients.local import LocalClient, Model
 from vfx.dialects.chat import read_completion
-from vfx.dialects.chat_stream import StreamAssembler
+from vfx.dialects.chat_stream import ChatAssembler
 from vfx.errors import ProviderError, RunError
 
 pytestmark = pytest.mark.anyio
@@ -106,7 +106,7 @@ async def test_equal_requests_get_equal_answers_and_no_cached_prompt(tiny: Model
 @needs_xllamacpp
 async def test_it_streams(tiny: Model) -> None:
     client = LocalClient(LocalSettings(), model=tiny)
-    assembler = StreamAssembler()
+    assembler = ChatAssembler()
     async with client.serving(), client.send(request(stream=True)) as response:
         assert response.chunks
         async for chunk in response.chunks:

@@ -27,6 +27,14 @@ def test_without_a_key_a_401_says_so() -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "is_asked"), [("responses", True), ("messages?beta=true", True), (REQUEST.path, False)]
+)
+def test_an_endpoint_that_lacks_the_route_of_a_dialect_is_asked_about_it(path: str, is_asked: bool) -> None:
+    error = said(404, b'{"detail": "Not Found"}', ProviderRequest(path, b"{}"))
+    assert ("does this endpoint serve it?" in str(error)) is is_asked
+
+
+@pytest.mark.parametrize(
     "body", [b'{"error": "why"}', b'{"message": "why"}', b'{"detail": "why"}', b"why", b" \nwhy\x07"]
 )
 def test_the_providers_words_are_found_in_any_form(body: bytes) -> None:

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from vfx.clients.base import Client, ProviderRequest, ProviderResponse, ScriptedSettings, create_client
+from vfx.dialects.base import Dialect
 from vfx.dialects.chat import read_completion
-from vfx.dialects.chat_stream import StreamAssembler
+from vfx.dialects.chat_stream import ChatAssembler
+from vfx.dialects.routes import DIALECTS
 
 pytestmark = pytest.mark.anyio
 
@@ -25,8 +27,8 @@ def text_of(response: ProviderResponse) -> str:
     return read_completion(json.loads(response.body)).messages[0].text
 
 
-async def streamed(response: ProviderResponse) -> StreamAssembler:
-    assembler = StreamAssembler()
+async def streamed(response: ProviderResponse) -> ChatAssembler:
+    assembler = ChatAssembler()
     assert response.chunks
     async for chunk in response.chunks:
         assembler.feed(chunk)
@@ -87,6 +89,40 @@ async def test_what_it_cannot_answer_is_refused(path: str, body: bytes, status: 
         assert (response.status, response.chunks) == (status, None)
         assert response.error
         assert json.loads(response.body)["error"]["message"]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: dialect.path)
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_every_dialect_is_answered_in_its_own_form(dialect: Dialect, is_stream: bool) -> None:
+    client = create_client(ScriptedSettings(replies=("one", "two  words\n")))
+    messages = [{"role": role, "content": "just text"} for role in ("user", "assistant", "user")]
+    body = {"model": "m", "messages": messages, "input": messages, "stream_options": {"include_usage": True}}
+    request = ProviderRequest(f"{dialect.path}?beta=true", json.dumps(body).encode(), is_stream=is_stream)
+    stream = dialect.assemble(body)
+    async with client.send(request) as response:
+        if response.chunks is None:
+            completion = dialect.read_completion(json.loads(response.body))
+        else:
+            async for chunk in response.chunks:
+                stream.feed(chunk)
+            completion = stream.completion()
+            assert stream.is_done
+            assert stream.is_complete
+    assert (completion.messages[0].text, completion.model) == ("two  words\n", "m")
+    assert (completion.usage.input_tokens, completion.usage.output_tokens) == (6, 2)
+
+
+async def test_tokens_of_a_prompt_are_counted_in_words() -> None:
+    client = create_client(ScriptedSettings())
+    body = json.dumps({"messages": [{"role": "user", "content": "a b c"}]}).encode()
+    async with client.send(ProviderRequest("messages/count_tokens", body)) as response:
+        assert json.loads(response.body) == {"input_tokens": 3}
+
+
+async def test_refusals_have_the_form_of_the_dialect() -> None:
+    client = create_client(ScriptedSettings())
+    async with client.send(ProviderRequest("messages", b"{}")) as response:
+        assert (response.status, json.loads(response.body)["type"]) == (400, "error")
 
 
 def test_a_missing_file_is_a_mistake(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from vfx.dialects.chat_stream import StreamAssembler
+from vfx.dialects.chat_stream import ChatAssembler
 from vfx.messages import Completion, Message, ToolCall, Usage
 
 
@@ -25,8 +25,8 @@ DONE = b"data: [DONE]\n\n"
 END = delta(finish_reason="stop")
 
 
-def assemble(*pieces: bytes, choices: int = 1) -> StreamAssembler:
-    stream = StreamAssembler(choices)
+def assemble(*pieces: bytes, choices: int = 1) -> ChatAssembler:
+    stream = ChatAssembler(choices)
     for piece in pieces:
         stream.feed(piece)
     stream.finish()
@@ -87,7 +87,7 @@ def test_bytes_may_come_one_by_one() -> None:
 
 
 def test_text_is_there_as_far_as_it_has_come() -> None:
-    stream = StreamAssembler()
+    stream = ChatAssembler()
     assert stream.text == ""
     stream.feed(delta(content="ab") + delta(content="cd")[:-9])
     assert stream.text == "ab"

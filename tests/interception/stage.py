@@ -86,6 +86,7 @@ async def staged(
     keep_alive: float = 15.0,
     default: Reply | None = None,
     idle_timeout: float = 600.0,
+    max_body_bytes: int | None = None,
 ) -> AsyncGenerator[Stage]:
     """One server with one rollout's slot, in front of a provider that plays `replies`."""
     session = session or new_session()
@@ -94,7 +95,7 @@ async def staged(
         client = HttpClient(settings)
         async with (
             client.serving(),
-            running(Server(client, keep_alive=keep_alive)) as server,
+            running(Server(client, keep_alive=keep_alive, max_body_bytes=max_body_bytes)) as server,
             server.slot(session) as slot,
         ):
             headers = {"Authorization": f"Bearer {slot.api_key}"}

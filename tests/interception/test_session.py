@@ -1,7 +1,7 @@
 import pytest
 
 from tests.interception.stage import new_session
-from vfx.errors import InterceptionError, ProviderError
+from vfx.errors import InterceptionError, ProviderError, TaskError
 from vfx.interception.session import Limits, Refusal, Session, Turn
 from vfx.messages import Completion, Message, Usage
 
@@ -106,7 +106,7 @@ def test_overlong_prompt_is_a_stop_and_no_error() -> None:
 
 def test_given_up_rollout_refuses_and_is_not_stopped() -> None:
     session = new_session()
-    session.give_up("stop 'x': KeyError")
+    session.give_up(TaskError("stop 'x': KeyError"))
     refusal = session.admit()
     assert isinstance(refusal, Refusal)
     assert refusal.message == "rollout failed: stop 'x': KeyError"

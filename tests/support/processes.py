@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 
-__all__ = ["children", "handles_signals", "in_groups", "survivors"]
+__all__ = ["children", "descendants", "handles_signals", "in_groups", "is_alive", "survivors"]
 
 
 async def handles_signals(pid: int) -> bool:
@@ -45,6 +45,25 @@ def survivors(mark: str) -> list[str]:
 def children(pid: int) -> list[int]:
     """The processes that the main thread of `pid` has started and not waited for."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below `pid`; those that were given away to another process are not found."""
+    found: list[int] = []
+    try:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (thread / "children").read_text().split())
+    except OSError:  # It has ended in the meantime.
+        pass
+    return [*found, *(below for child in found for below in descendants(child))]
+
+
+def is_alive(pid: int) -> bool:
+    """False for a process that only nobody has waited for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def in_groups(groups: Sequence[int]) -> list[str]:

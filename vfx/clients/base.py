@@ -97,6 +97,8 @@ class ProviderRequest:
     is_stream: bool = False
     """Whether the program asked for an event stream."""
     method: Literal["POST", "GET"] = "POST"
+    model: str | None = None
+    """The model that the body asks for, for messages; None = nobody has looked."""
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from vfx.redaction import conceal
 
 __all__ = ["Endpoint"]
 
+ANTHROPIC_HOST = "api.anthropic.com"
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # The transport writes these itself, after what it sends.
 _RESERVED = frozenset({"accept-encoding", "connection", "content-length", "content-type", "transfer-encoding", "host"})
@@ -56,12 +57,17 @@ class Endpoint:
         queries = "&".join(part for part in (self._url.query, query) if part)
         return f"{self.address}/{path.lstrip('/')}{'?' + queries if queries else ''}"
 
-    def headers(self, passing: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-        """The headers of one request: ours and the user's before the program's of the same name."""
+    def headers(self, passing: Sequence[tuple[str, str]], path: str = "") -> list[tuple[str, str]]:
+        """The headers of one request: ours and the user's before the program's of the same name.
+
+        Args:
+            passing: The program's.
+            path: Of the request, below the base URL.
+        """
         kept = [pair for pair in passing if pair[0].lower() not in self._replaced]
         if not any(name.lower() == "user-agent" for name, _ in [*kept, *self._own]):
             kept.append(("User-Agent", "vfx"))
-        return kept + self._own
+        return kept + (self._own_of_anthropic if _is_anthropic(passing, path) else self._own)
 
     @cached_property
     def _own(self) -> list[tuple[str, str]]:
@@ -74,6 +80,18 @@ class Endpoint:
             own["authorization"] = ("Authorization", authorization)
         own |= {name.lower(): (name, value) for name, value in self._headers.items() if value is not None}
         return [*own.values()]
+
+    @cached_property
+    def _own_of_anthropic(self) -> list[tuple[str, str]]:
+        """With the key where Anthropic's API looks for it, whose `Authorization` is for tokens of another kind."""
+        named = {name.lower() for name in self._headers}
+        if self._key is None or not named.isdisjoint({"authorization", "x-api-key"}):
+            return self._own
+        own = [*self._own, ("x-api-key", self._key)]
+        if self._url.hostname == ANTHROPIC_HOST:
+            return [pair for pair in own if pair[0] != "Authorization"]
+        # Gateways that speak Anthropic's dialect mostly want the key as they do for OpenAI's.
+        return own
 
     @cached_property
     def _replaced(self) -> frozenset[str]:
@@ -166,6 +184,12 @@ def _resolve(value: str) -> str | None:
 
 def _is_sendable(value: str) -> bool:
     return value.isascii() and value.isprintable() and value == value.strip()
+
+
+def _is_anthropic(passing: Sequence[tuple[str, str]], path: str) -> bool:
+    """True for a call in Anthropic's dialect, whose SDKs tell its version also where the path is like OpenAI's."""
+    head = path.lstrip("/").partition("?")[0].partition("/")[0]
+    return head == "messages" or any(name.lower() == "anthropic-version" for name, _ in passing)
 
 
 def _is_loopback(host: str) -> bool:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from vfx.clients.base import ProviderRequest
-from vfx.dialects.chat import is_context_overflow
+from vfx.dialects.overflow import is_context_overflow
+from vfx.dialects.routes import CHAT
 from vfx.errors import ProviderError
 from vfx.redaction import redact
 
@@ -47,6 +48,9 @@ def refusal(
         text += f": {words}"
     if status in (401, 403):
         text += f" (the key is read from {key_var})" if key_var else " (no key was sent: --client.api-key-var is none)"
+    path = request.path.partition("?")[0]
+    if status in (404, 405) and request.method == "POST" and path != CHAT.path:
+        text += f" (the program calls {path}: does this endpoint serve it?)"
     fatal = f"HTTP {status} from {host}" if _is_fatal(request, status, body) else None
     return ProviderError(redact(text), status=status, fatal=fatal, truncated=is_context_overflow(status, body))
 
@@ -62,6 +66,8 @@ def _is_fatal(request: ProviderRequest, status: int, body: bytes) -> bool:
 
 
 def _model(request: ProviderRequest) -> str | None:
+    if request.model:
+        return request.model
     body = _json(request.body)
     return str(body["model"]) if body.get("model") else None
 

@@ -1,4 +1,4 @@
-"""A client without a model: it answers chat completions from a script, in the provider's own format."""
+"""A client without a model: it answers from a script, in whichever dialect it is asked."""
 
 import json
 from collections.abc import AsyncGenerator, Sequence
@@ -10,7 +10,9 @@ import anyio
 import anyio.lowlevel
 
 from vfx.clients.base import Client, ProviderRequest, ProviderResponse, ScriptedSettings
-from vfx.dialects.chat import error_body, read_prompt
+from vfx.clients.scripted_answers import WRITERS, Answer
+from vfx.dialects.base import Dialect
+from vfx.dialects.routes import ANTHROPIC, CHAT, DIALECTS
 from vfx.errors import Mistake, ProviderError
 from vfx.messages import Message
 
@@ -19,6 +21,7 @@ __all__ = ["ScriptedClient"]
 MODEL = "scripted"
 JSON_TYPE = (("Content-Type", "application/json"),)
 STREAM_TYPE = (("Content-Type", "text/event-stream"),)
+_BY_PATH = {dialect.path: dialect for dialect in DIALECTS.values()}
 
 
 class ScriptedClient(Client):
@@ -72,28 +75,37 @@ class ScriptedClient(Client):
         yield self._answer(request)
 
     def _answer(self, request: ProviderRequest) -> ProviderResponse:
-        if (request.method, request.path) == ("GET", "models"):
+        path = request.path.partition("?")[0]
+        if (request.method, path) == ("GET", "models"):
             listing = {"object": "list", "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": "vfx"}]}
             return ProviderResponse(200, JSON_TYPE, json.dumps(listing).encode())
-        if (request.method, request.path) != ("POST", "chat/completions"):
+        is_count = path == f"{ANTHROPIC.path}/count_tokens"
+        dialect = ANTHROPIC if is_count else _BY_PATH.get(path)
+        if dialect is None or request.method != "POST":
             return _refuse(404, f"the scripted client has no {request.method} {request.path}")
         try:
             body = cast("dict[str, Any]", json.loads(request.body))
-            conversation = read_prompt(body)
+            conversation = dialect.read_prompt(body)
         except (ValueError, AttributeError) as error:
-            return _refuse(400, f"not a chat completion request: {error}")
-        text = self._reply(conversation)
-        prompt, answer = sum(len(message.text.split()) for message in conversation), len(text.split())
-        usage = {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer}
-        common = {"id": f"chatcmpl-scripted-{next(self._ids)}", "created": 0, "model": str(body.get("model") or MODEL)}
+            return _refuse(400, f"not a request for {dialect.answer}: {error}", dialect)
+        if is_count:
+            return ProviderResponse(200, JSON_TYPE, json.dumps({"input_tokens": _count_words(conversation)}).encode())
+        answer = self._compose(body, conversation)
         if request.is_stream:
-            options = body.get("stream_options")
-            is_usage_wanted = isinstance(options, dict) and bool(cast("dict[str, Any]", options).get("include_usage"))
-            return ProviderResponse(200, STREAM_TYPE, chunks=_Events(common, text, usage if is_usage_wanted else None))
-        message = {"role": "assistant", "content": text}
-        choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
-        whole = common | {"object": "chat.completion", "choices": choices, "usage": usage}
-        return ProviderResponse(200, JSON_TYPE, json.dumps(whole).encode())
+            return ProviderResponse(200, STREAM_TYPE, chunks=_Pieces(WRITERS[path].stream(answer)))
+        return ProviderResponse(200, JSON_TYPE, json.dumps(WRITERS[path].whole(answer)).encode())
+
+    def _compose(self, body: dict[str, Any], conversation: Sequence[Message]) -> Answer:
+        text = self._reply(conversation)
+        options = body.get("stream_options")
+        return Answer(
+            text=text,
+            model=str(body.get("model") or MODEL),
+            number=next(self._ids),
+            input_tokens=_count_words(conversation),
+            output_tokens=len(text.split()),
+            is_usage_streamed=isinstance(options, dict) and bool(cast("Any", options).get("include_usage")),
+        )
 
     def _reply(self, conversation: Sequence[Message]) -> str:
         if self._replies:
@@ -102,25 +114,22 @@ class ScriptedClient(Client):
         return next((message.text for message in reversed(conversation) if message.role == "user"), "")
 
 
-def _refuse(status: int, text: str) -> ProviderResponse:
+def _count_words(conversation: Sequence[Message]) -> int:
+    return sum(len(message.text.split()) for message in conversation)
+
+
+def _refuse(status: int, text: str, dialect: Dialect = CHAT) -> ProviderResponse:
     error = ProviderError(f"HTTP {status} from the scripted client: {text}", status=status)
-    return ProviderResponse(status, JSON_TYPE, error_body(text, type="invalid_request_error"), error=error)
+    return ProviderResponse(status, JSON_TYPE, dialect.error_body(text, type="invalid_request_error"), error=error)
 
 
-class _Events:
-    """The answer as an event stream, one event a word."""
+class _Pieces:
+    """A body that arrives in pieces, with room for others between them."""
 
-    def __init__(self, common: dict[str, Any], text: str, usage: dict[str, int] | None) -> None:
-        first, *others = text.split(" ")
-        words = [first, *(f" {word}" for word in others)]
-        deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}, *({"content": word} for word in words)]
-        events: list[dict[str, Any]] = [_choice(delta, None) for delta in deltas] + [_choice({}, "stop")]
-        if usage:
-            events.append({"choices": [], "usage": usage})
-        lines = [json.dumps(common | {"object": "chat.completion.chunk"} | event) for event in events]
-        self._pieces = iter([f"data: {line}\n\n".encode() for line in [*lines, "[DONE]"]])
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self._pieces = iter(pieces)
 
-    def __aiter__(self) -> "_Events":
+    def __aiter__(self) -> "_Pieces":
         return self
 
     async def __anext__(self) -> bytes:
@@ -129,7 +138,3 @@ class _Events:
         if piece is None:
             raise StopAsyncIteration
         return piece
-
-
-def _choice(delta: dict[str, Any], finish_reason: str | None) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}

@@ -140,7 +140,7 @@ class Transport:
                 request.method,
                 URL(self._endpoint.url(request.path)),
                 data=body or None,
-                headers=self._endpoint.headers(request.headers),
+                headers=self._endpoint.headers(request.headers, request.path),
                 allow_redirects=False,
                 proxy=self._endpoint.proxy,
             )

@@ -1,8 +1,8 @@
 """Takes over a terminal for a picture that is repainted in place, and gives it back as it was.
 
 The picture stands below what has been printed and moves down with further lines; the alternate screen is not used, so a
-process killed with -9 leaves a hidden cursor and no echo, which `reset` mends. Keys are read only where standard input is the same person's
-terminal; signals stay with whoever handles them.
+process killed with -9 leaves a hidden cursor and no echo, which `reset` mends, and nothing else. Keys are read only
+where standard input is the same person's terminal; signals stay with whoever handles them.
 """
 
 import io

@@ -6,16 +6,16 @@ Source: OpenAI API reference, "Chat Completions".
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Any, cast
 
+from vfx.dialects.fields import Json, as_count, as_object, as_text, given
 from vfx.messages import Completion, Content, Message, Sampling, ToolCall, Usage
 
 __all__ = [
     "ROUTE",
     "error_body",
     "impose",
-    "is_context_overflow",
     "read_completion",
     "read_message",
     "read_prompt",
@@ -51,11 +51,6 @@ _SAMPLING_FIELDS = frozenset(
         "verbosity",
     }
 )
-# What llama.cpp, vLLM, SGLang, OpenAI and their gateways say when a prompt is longer than the model's context.
-_OVERFLOW_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error"})
-_OVERFLOW_PHRASES = ("maximum context length", "context length exceeded", "exceeds the available context size")
-
-Json = Mapping[str, Any]
 
 
 def read_prompt(body: Json) -> list[Message]:
@@ -126,7 +121,7 @@ def _read_tool_calls(raw: Any) -> Iterator[ToolCall]:
             continue
         fields = cast("dict[str, Any]", call)
         kind = str(fields.get("type") or ("custom" if "custom" in fields else "function"))
-        what = _object(fields.get(kind) or fields.get("function"))
+        what = as_object(fields.get(kind) or fields.get("function"))
         text = what.get("input") if kind == "custom" else what.get("arguments")
         arguments = text if isinstance(text, str) else "" if text is None else json.dumps(text)
         yield ToolCall(str(fields.get("id") or ""), str(what.get("name") or ""), arguments, kind)
@@ -142,46 +137,30 @@ def read_completion(body: Json) -> Completion:
     if not isinstance(choices, list) or not choices:
         kind = type(cast("object", choices)).__name__
         raise ValueError(f"choices: expected at least one, got {'none' if not choices else kind}")
-    listed = [_object(choice) for choice in cast("list[Any]", choices)]
+    listed = [as_object(choice) for choice in cast("list[Any]", choices)]
     return Completion(
         messages=tuple(read_message(choice.get("message"), f"choices[{n}].message") for n, choice in enumerate(listed)),
-        finish_reasons=tuple(_text(choice.get("finish_reason")) for choice in listed),
+        finish_reasons=tuple(as_text(choice.get("finish_reason")) for choice in listed),
         usage=read_usage(body.get("usage")),
-        model=_text(body.get("model")),
-        id=_text(body.get("id")),
+        model=as_text(body.get("model")),
+        id=as_text(body.get("id")),
     )
 
 
 def read_usage(raw: Any) -> Usage:
     """The tokens of a `usage` object; what it does not tell stays None."""
-    usage = _object(raw)
+    usage = as_object(raw)
     return Usage(
-        input_tokens=_count(usage.get("prompt_tokens")),
-        output_tokens=_count(usage.get("completion_tokens")),
-        cached_tokens=_count(_object(usage.get("prompt_tokens_details")).get("cached_tokens")),
-        reasoning_tokens=_count(_object(usage.get("completion_tokens_details")).get("reasoning_tokens")),
+        input_tokens=as_count(usage.get("prompt_tokens")),
+        output_tokens=as_count(usage.get("completion_tokens")),
+        cached_tokens=as_count(as_object(usage.get("prompt_tokens_details")).get("cached_tokens")),
+        reasoning_tokens=as_count(as_object(usage.get("completion_tokens_details")).get("reasoning_tokens")),
     )
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def read_sampling(body: Json, also: Collection[str] = ()) -> dict[str, Any]:
     """The sampling settings that a request carries; `also` names keys which this module does not know as such."""
-    return {
-        name: value
-        for name, value in body.items()
-        if value is not None and (name in _SAMPLING_FIELDS or name in also) and name != "model"
-    }
+    return given(body, _SAMPLING_FIELDS.union(also) - {"model"})
 
 
 def write_message(message: Message) -> dict[str, Any]:
@@ -216,11 +195,3 @@ def impose(body: Json, model: str, sampling: Sampling) -> dict[str, Any]:
 def error_body(message: str, *, type: str, code: str | None = None) -> bytes:
     """An error as the dialect's SDKs expect it."""
     return json.dumps({"error": {"message": message, "type": type, "param": None, "code": code}}).encode()
-
-
-def is_context_overflow(status: int, body: bytes) -> bool:
-    """True when a provider refused because the prompt is longer than the model's context."""
-    if status not in (400, 413):
-        return False
-    text = body[:65536].decode("utf-8", "replace").lower()
-    return any(f'"{code}"' in text for code in _OVERFLOW_CODES) or any(phrase in text for phrase in _OVERFLOW_PHRASES)

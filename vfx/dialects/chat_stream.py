@@ -6,11 +6,13 @@ Source: OpenAI API reference, "Chat Completions: Streaming".
 import json
 from typing import Any, cast
 
+from vfx.dialects.base import StreamAssembler
 from vfx.dialects.chat import read_message, read_usage
-from vfx.dialects.sse import Event, EventParser
+from vfx.dialects.fields import as_text, error_words, join_pieces, require_list, require_object
+from vfx.dialects.sse import Event
 from vfx.messages import Completion
 
-__all__ = ["StreamAssembler"]
+__all__ = ["ChatAssembler"]
 
 _DONE = "[DONE]"
 # Sent once, and repeated whole by some providers.
@@ -46,7 +48,7 @@ class _Draft:
 
     def text(self, name: str) -> str:
         """What has come of the text `name`."""
-        return _join([piece for piece in self._pieces.get(name, ()) if isinstance(piece, str)])
+        return join_pieces([piece for piece in self._pieces.get(name, ()) if isinstance(piece, str)])
 
     def build(self) -> dict[str, Any]:
         """The object as far as it has come."""
@@ -57,18 +59,10 @@ class _Draft:
 def _assemble(pieces: list[str | list[Any]]) -> str | list[Any]:
     texts = [piece for piece in pieces if isinstance(piece, str)]
     if len(texts) == len(pieces):
-        return _join(texts)
+        return join_pieces(texts)
     # Some providers begin with parts (thoughts) and go on with plain text.
     parts = [[{"type": "text", "text": piece}] if isinstance(piece, str) else piece for piece in pieces]
     return [part for piece in parts for part in piece]
-
-
-def _join(pieces: list[str]) -> str:
-    text = "".join(pieces)
-    if not any("\ud800" <= piece[-1:] <= "\udbff" for piece in pieces):
-        return text
-    # The halves of one character came in two pieces; a half without a partner stays as it is.
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 class _ToolCallDraft:
@@ -105,14 +99,14 @@ class _Choice:
         reason = raw.get("finish_reason")
         if isinstance(reason, str) and reason:
             self.finish_reason = reason
-        for name, value in _object(raw.get("delta"), "delta").items():
+        for name, value in require_object(raw.get("delta"), "delta").items():
             if name == "tool_calls":
-                for part in _list(value, name):
-                    self._take_tool_call(_object(part, name))
+                for part in require_list(value, name):
+                    self._take_tool_call(require_object(part, name))
             elif name in ("audio", "function_call") and value is not None:
-                self._nested.setdefault(name, _Draft()).put_all(_object(value, name))
+                self._nested.setdefault(name, _Draft()).put_all(require_object(value, name))
             elif name == "content" and value is not None:
-                self._message.put(name, _list(value, name) if not isinstance(value, str) else value)
+                self._message.put(name, require_list(value, name) if not isinstance(value, str) else value)
             elif name == "role" and not isinstance(value, str | None):
                 raise ValueError(f"role: expected text, got {type(value).__name__}")
             else:
@@ -139,8 +133,8 @@ class _Choice:
         return message | ({"tool_calls": [call.build() for call in self._calls]} if self._calls else {})
 
 
-class StreamAssembler:
-    """Builds the complete answer from the bytes of an event stream, cut anywhere."""
+class ChatAssembler(StreamAssembler):
+    """The answer of one or more choices; `[DONE]` is the terminal event."""
 
     def __init__(self, choices: int = 1) -> None:
         """See the class.
@@ -148,16 +142,12 @@ class StreamAssembler:
         Args:
             choices: How many the request asked for.
         """
-        self._events = EventParser()
+        super().__init__()
         self._asked = choices
         self._choices: dict[int, _Choice] = {}
         self._usage: Any = None
         self._model: str | None = None
         self._id: str | None = None
-        self.is_done = False
-        """True once the terminal event `[DONE]` has come."""
-        self.error: str | None = None
-        """Why this is no answer: an error that the provider sent, or an event that is malformed; None = all is well."""
 
     @property
     def is_complete(self) -> bool:
@@ -168,27 +158,9 @@ class StreamAssembler:
         return self.is_done or (len(choices) >= self._asked and all(choice.finish_reason for choice in choices))
 
     @property
-    def is_between_events(self) -> bool:
-        """True when a comment can follow the bytes so far."""
-        return self._events.is_between_events
-
-    @property
     def text(self) -> str:
         """The text of the first choice as far as it has come."""
         return self._choices[min(self._choices)].text if self._choices else ""
-
-    def feed(self, piece: bytes) -> None:
-        """Take the next bytes of the stream."""
-        for event in self._events.feed(piece):
-            if self.error is None and not self.is_done:
-                try:
-                    self._take(event)
-                except (ValueError, RecursionError) as error:
-                    self.error = f"an event is malformed: {error}"
-
-    def finish(self) -> None:
-        """The stream has ended. An event without the blank line after it still counts, as SDKs take it so."""
-        self.feed(b"\n\n")
 
     def _take(self, event: Event) -> None:
         data = event.data.strip()
@@ -196,17 +168,16 @@ class StreamAssembler:
             self.is_done = True
         if not data or data == _DONE:
             return
-        fields = _object(json.loads(data), "event")
+        fields = require_object(json.loads(data), "event")
         error = fields.get("error") or (fields if event.type == "error" else None)
         if error:
-            words = cast("dict[str, Any]", error).get("message") if isinstance(error, dict) else None
-            self.error = f"the provider sent an error: {words or cast('object', error)}"
+            self.error = f"the provider sent an error: {error_words(error)}"
             return
         self._usage = fields.get("usage") or self._usage
-        self._model = _text(fields.get("model")) or self._model
-        self._id = _text(fields.get("id")) or self._id
-        for raw in _list(fields.get("choices"), "choices"):
-            choice = _object(raw, "choices")
+        self._model = as_text(fields.get("model")) or self._model
+        self._id = as_text(fields.get("id")) or self._id
+        for raw in require_list(fields.get("choices"), "choices"):
+            choice = require_object(raw, "choices")
             index = choice.get("index")
             self._choices.setdefault(index if isinstance(index, int) else 0, _Choice()).take(choice)
 
@@ -220,23 +191,3 @@ class StreamAssembler:
             model=self._model,
             id=self._id,
         )
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _object(value: Any, name: str) -> dict[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise ValueError(f"{name}: expected an object, got {type(value).__name__}")  # noqa: TRY004
-    return cast("dict[str, Any]", value)
-
-
-def _list(value: Any, name: str) -> list[Any]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise ValueError(f"{name}: expected a list, got {type(value).__name__}")  # noqa: TRY004
-    return cast("list[Any]", value)

@@ -14,9 +14,10 @@ from hmac import compare_digest
 import anyio
 
 from vfx.clients.base import Client
-from vfx.dialects import chat
+from vfx.dialects.base import Dialect
+from vfx.dialects.routes import ANTHROPIC, CHAT, DIALECTS
 from vfx.errors import InterceptionError, RolloutError, attributed
-from vfx.interception.exchange import Exchange, Receive, Scope, Send
+from vfx.interception.exchange import BodyTooLargeError, Exchange, Receive, Scope, Send
 from vfx.interception.relay import Relay
 from vfx.interception.session import Session
 from vfx.redaction import redact
@@ -25,6 +26,7 @@ __all__ = ["App"]
 
 log = logging.getLogger(__name__)
 
+COUNT_TOKENS = f"{ANTHROPIC.route}/count_tokens"
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 Action = Callable[[Exchange, Session], Awaitable[None]]
@@ -45,18 +47,21 @@ class _Place:
 class App:
     """Routes requests of rollouts to the relay."""
 
-    def __init__(self, client: Client, *, keep_alive: float) -> None:
+    def __init__(self, client: Client, *, keep_alive: float, max_body_bytes: int | None = None) -> None:
         """See the class.
 
         Args:
             client: Where calls go.
             keep_alive: Seconds of a provider's silence after which a stream gets a comment.
+            max_body_bytes: Bound on a request; None = unbounded.
         """
         relay = Relay(client, keep_alive=keep_alive)
+        self._max_body_bytes = max_body_bytes
         self._actions: dict[str, tuple[str, Action]] = {
-            chat.ROUTE: ("POST", relay.complete),
             "/v1/models": ("GET", relay.list_models),
         }
+        self._actions[COUNT_TOKENS] = ("POST", relay.count_tokens)
+        self._actions |= dict.fromkeys(DIALECTS, ("POST", relay.complete))
         self._places: dict[bytes, _Place] = {}
         self._running: set[anyio.CancelScope] = set()
         self.hosts = set(LOOPBACK)
@@ -83,6 +88,8 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         exchange = Exchange(scope, receive, send, anyio.create_task_group())
+        exchange.dialect = _dialect(exchange)
+        exchange.max_body_bytes = self._max_body_bytes
         try:
             with attributed(InterceptionError, "interception"):
                 async with exchange.group as group:
@@ -125,6 +132,8 @@ class App:
             place.running.add(scope)
             try:
                 await action(exchange, place.session)
+            except BodyTooLargeError:
+                await _refuse_body(exchange, place.session)
             finally:
                 place.running.discard(scope)
                 if not place.running and not place.is_open:
@@ -153,6 +162,12 @@ def _digest(secret: bytes) -> bytes:
     return blake2b(secret, digest_size=16).digest()
 
 
+def _dialect(exchange: Exchange) -> Dialect:
+    """What the program speaks, which decides how it is told of errors."""
+    is_anthropic = exchange.path == COUNT_TOKENS or b"anthropic-version" in exchange.headers
+    return DIALECTS.get(exchange.path, ANTHROPIC if is_anthropic else CHAT)
+
+
 def _hostname(authority: str) -> str:
     if authority.startswith("["):
         return authority[1:].partition("]")[0].lower()
@@ -171,3 +186,9 @@ async def _deny(exchange: Exchange) -> None:
         code="invalid_api_key",
         www_authenticate="Bearer",
     )
+
+
+async def _refuse_body(exchange: Exchange, session: Session) -> None:
+    text = f"the request has more than {exchange.max_body_bytes} bytes (--interception.max-body-bytes)"
+    session.turn_away(InterceptionError(text))
+    await exchange.refuse(413, text, code="request_too_large", x_should_retry="false")

@@ -24,21 +24,28 @@ __all__ = [
 ]
 
 
-class ServerSettings(Settings):
+class _Bounds(Settings):
+    """What every shape has."""
+
+    max_body_bytes: int | None = Field(default=None, ge=1)
+    """Bound on the bytes of a program's request, which is refused beyond it; None = unbounded."""
+
+
+class ServerSettings(_Bounds):
     """One server for all rollouts."""
 
     type: Literal["server"] = "server"
 
 
-class StaticSettings(Settings):
+class StaticSettings(_Bounds):
     """A fixed list of servers, all started up front; a rollout lands on the least loaded."""
 
     type: Literal["static"] = "static"
     servers: tuple[ServerSettings, ...] = Field(default=(ServerSettings(),), min_length=1)
-    """The servers; there is no bound on the rollouts of each."""
+    """The servers; there is no bound on the rollouts of each. One without `max_body_bytes` has that of the list."""
 
 
-class ElasticSettings(Settings):
+class ElasticSettings(_Bounds):
     """Servers as needed: one warm at the start, a new one when all are full."""
 
     type: Literal["elastic"] = "elastic"

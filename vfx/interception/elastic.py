@@ -173,7 +173,8 @@ class ElasticPool(Interception):
         ticket.settled.set()
 
     def _add_member(self) -> None:
-        member = _Member(Server(self._client, open_tunnel=self._open_tunnel))
+        server = Server(self._client, open_tunnel=self._open_tunnel, max_body_bytes=self._settings.max_body_bytes)
+        member = _Member(server)
         self._members.append(member)
         self._fleet.group.start_soon(self._keep, member, name="pool member")
 

@@ -1,56 +1,33 @@
-"""One model call: admitted by its session, sent on in the same dialect, passed back byte for byte, and recorded."""
+"""Where a program's requests go: a turn of its own, an earlier one that it asks for again, or just the provider."""
 
-import json
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, TypeVar, cast
+import time
+from dataclasses import dataclass
+from functools import partial
 
-import anyio
-from anyio import to_thread
-
-from vfx.clients.base import Client, ProviderRequest, ProviderResponse
-from vfx.dialects import chat
-from vfx.dialects.chat_stream import StreamAssembler
-from vfx.errors import InterceptionError, ProviderError, RolloutError, attributed
+from vfx.clients.base import Client, ProviderRequest
+from vfx.dialects.base import Dialect
+from vfx.errors import ProviderError
+from vfx.interception.call import Call, ReadRequest, refuse_turn, refuse_unanswered, with_query
+from vfx.interception.document import LARGE_BODY, Document, Listing, off_the_loop
 from vfx.interception.exchange import Exchange
+from vfx.interception.headers import passing
+from vfx.interception.outlet import Outlet
+from vfx.interception.retries import KeyReusedError, Mark, digest_of
 from vfx.interception.session import Refusal, Session, Turn
-from vfx.messages import Completion, Message
-from vfx.redaction import redact
+from vfx.messages import Message
 
-__all__ = ["Relay"]
+__all__ = ["GRACE_S", "Relay", "read_prompt"]
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+GRACE_S = 10.0
+"""How long a call that its program has left goes on, if another attempt would be recognised: SDKs wait up to 8 s."""
 
-# Parsing takes about 10 ms per megabyte; smaller bodies would wait longer for a thread than that.
-LARGE_BODY = 256 * 1024
 
-COMMENT = b": keep-alive\n\n"
+@dataclass(frozen=True, slots=True)
+class _Ongoing:
+    """A call that may be asked for again."""
 
-_KEPT_BACK = frozenset(
-    {
-        b"accept-encoding",
-        b"api-key",
-        b"authorization",
-        b"connection",
-        b"content-encoding",
-        b"content-length",
-        b"content-type",
-        b"cookie",
-        b"expect",
-        b"host",
-        b"keep-alive",
-        b"origin",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-        b"x-api-key",
-    }
-)
-_NO_RETRY = ("x-should-retry", "false")
+    outlet: Outlet
+    turn: Turn
 
 
 class Relay:
@@ -62,239 +39,125 @@ class Relay:
 
     async def list_models(self, exchange: Exchange, session: Session) -> None:
         """Pass on a listing of the provider's models; never a turn, whatever `session` is at."""
-        request = ProviderRequest("models", b"", _passing(exchange), method="GET")
-        try:
-            async with self._client.send(request) as response:
-                await exchange.reply(response.status, response.body, response.headers)
-        except ProviderError as error:
-            await _refuse_unanswered(exchange, error)
+        path = with_query("models", exchange)
+        await self._pass(exchange, ProviderRequest(path, b"", passing(exchange), method="GET"))
 
-    async def complete(self, exchange: Exchange, session: Session) -> None:
-        """Serve one chat completion, streamed or not."""
+    async def count_tokens(self, exchange: Exchange, session: Session) -> None:
+        """Pass on a question for the size of a prompt, for the model that is evaluated; never a turn."""
         raw = await exchange.read_body()
         if raw is None:
             return
         exchange.group.start_soon(exchange.cancel_on_hang_up, name="hang-up")
         try:
-            body, prompt = await _off_the_loop(_read_request, raw, len(raw))
+            document = await off_the_loop(partial(Document, raw), len(raw))
         except ValueError as error:
             await exchange.refuse(400, f"the request can't be read: {error}")
             return
-        turn = session.admit()
-        if isinstance(turn, Turn):
-            turn.prompt, turn.tools = prompt, body.get("tools")
-            await _Call(self._client, self._keep_alive, exchange, session, turn).run(body, raw)
-        else:
-            await _refuse_turn(exchange, turn)
+        imposed = {**document.body, "model": session.model}
+        sent = await off_the_loop(partial(document.replaced, imposed), len(raw))
+        path = with_query(f"{exchange.dialect.path}/count_tokens", exchange)
+        await self._pass(exchange, ProviderRequest(path, sent, passing(exchange)))
 
-
-class _Call:
-    """An admitted call, until its turn is settled."""
-
-    def __init__(self, client: Client, keep_alive: float, exchange: Exchange, session: Session, turn: Turn) -> None:
-        self._client = client
-        self._keep_alive = keep_alive
-        self._exchange = exchange
-        self._session = session
-        self._turn = turn
-        self._stream: StreamAssembler | None = None
-
-    async def run(self, body: Mapping[str, Any], raw: bytes) -> None:
-        """Make the call. The turn is settled afterwards, whatever happens."""
-        try:
-            with attributed(InterceptionError, "interception"):
-                refusal = await self._find_stop()
-                if refusal is None:
-                    await self._send(body, raw)
-                else:
-                    await _refuse_turn(self._exchange, refusal)
-        except anyio.get_cancelled_exc_class():
-            self._hang_up()
-            raise
-        except RolloutError as error:
-            self._session.fail(self._turn, error)
-            raise
-        finally:
-            self._session.abandon(self._turn)
-
-    async def _find_stop(self) -> Refusal | None:
-        session = self._session
-        if session.find_stop is None:
-            return None
-        try:
-            condition = await session.find_stop()
-        except RolloutError as error:
-            session.fail(self._turn, error)
-            session.give_up(str(error))
-            return Refusal(str(error), is_stop=False)
-        return None if condition is None else session.stop(condition, self._turn)
-
-    async def _send(self, body: Mapping[str, Any], raw: bytes) -> None:
-        session, turn = self._session, self._turn
-        imposed = chat.impose(body, session.model, session.sampling)
-        turn.effective = chat.read_sampling(imposed, also=session.sampling.extra)
-        request = ProviderRequest(
-            path="chat/completions",
-            body=raw if imposed == body else await _off_the_loop(_serialise, imposed, len(raw)),
-            headers=_passing(self._exchange),
-            is_stream=bool(body.get("stream")),
-        )
+    async def _pass(self, exchange: Exchange, request: ProviderRequest) -> None:
         try:
             async with self._client.send(request) as response:
-                turn.attempts, turn.waited = response.attempts, response.waited
-                if response.chunks is None:
-                    await self._pass_whole(response)
-                else:
-                    self._stream = StreamAssembler(_count_choices(imposed))
-                    await self._pass_stream(response, response.chunks, self._stream)
+                await exchange.reply(response.status, response.body, response.headers)
         except ProviderError as error:
-            session.fail(turn, error)
-            if not self._exchange.is_started:
-                await _refuse_unanswered(self._exchange, error)
+            await refuse_unanswered(exchange, error)
 
-    async def _pass_whole(self, response: ProviderResponse) -> None:
-        session, turn, headers = self._session, self._turn, response.headers
-        session.note_first_byte(turn)
-        if response.error is None:
-            try:
-                session.commit(turn, await _off_the_loop(_read_answer, response.body, len(response.body)))
-            except ValueError as error:
-                # The program gets it all the same: what it makes of it is its own affair.
-                text = f"answer is not a chat completion: {error}"
-                session.fail(turn, ProviderError(text, status=response.status))
-        else:
-            session.fail(turn, response.error)
-            if response.error.fatal or response.error.is_final:
-                headers = [header for header in headers if header[0].lower() != _NO_RETRY[0]] + [_NO_RETRY]
-        await self._exchange.reply(response.status, response.body, headers)
-
-    async def _pass_stream(
-        self, response: ProviderResponse, chunks: AsyncIterator[bytes], stream: StreamAssembler
-    ) -> None:
-        """Pass each piece on as it comes. The body is ended properly only when the answer is complete."""
-        exchange, session, turn = self._exchange, self._session, self._turn
-        await exchange.start(response.status, response.headers)
-        pulse = _Pulse(exchange, stream, self._keep_alive)
-        exchange.group.start_soon(pulse.beat, name="keep-alive")
-        failure: ProviderError | None = None
-        try:
-            async for piece in chunks:
-                session.note_first_byte(turn)
-                stream.feed(piece)
-                if stream.is_done and stream.is_complete:
-                    # Before the program sees the end: it may exit on it, and is scored on this answer.
-                    session.commit(turn, stream.completion())
-                await pulse.write(piece)
-            stream.finish()
-        except ProviderError as error:
-            failure = error
-        if stream.is_complete:
-            session.commit(turn, stream.completion())
-            await exchange.finish()
+    async def complete(self, exchange: Exchange, session: Session) -> None:
+        """Serve one turn in the dialect that the program speaks, streamed or not."""
+        raw = await exchange.read_body()
+        if raw is None:
             return
-        if failure is None:
-            why = stream.error or "it ended without its terminal event"
-            failure = ProviderError(f"provider stream incomplete: {why}", status=response.status)
-        session.fail(turn, failure, partial=stream.completion(), text=stream.text)
+        try:
+            read = await off_the_loop(partial(_read_request, exchange, session, raw), len(raw))
+        except ValueError as error:
+            await exchange.refuse(400, f"the request can't be read: {error}")
+            return
+        # The document has it, too.
+        del raw
+        mark = Mark.of(exchange.headers)
+        try:
+            earlier = session.retries.find(mark, read.digest, time.monotonic())
+        except KeyReusedError:
+            text = "this idempotency key came before with another body: use a new key for another request"
+            await exchange.refuse(422, text, code="idempotency_key_reused", x_should_retry="false")
+            return
+        if earlier is not None:
+            exchange.group.start_soon(exchange.cancel_on_hang_up, name="hang-up")
+            if await self._answer_again(exchange, session, earlier.call):
+                return
+        await self._answer(exchange, session, mark, read)
 
-    def _hang_up(self) -> None:
-        stream = self._stream
-        if stream is None:
-            self._session.hang_up(self._turn)
-        elif stream.is_complete:
-            # Some programs leave as soon as they have read the finish reason.
-            self._session.commit(self._turn, stream.completion())
-        else:
-            self._session.hang_up(self._turn, partial=stream.completion(), text=stream.text)
+    async def _answer_again(self, exchange: Exchange, session: Session, ongoing: _Ongoing) -> bool:
+        """Give the answer of an earlier attempt; returns whether there was any."""
+        refusal = session.resume(ongoing.turn)
+        if refusal is not None:
+            await refuse_turn(exchange, refusal)
+            return True
+        try:
+            await ongoing.outlet.follow(exchange)
+        finally:
+            if not ongoing.outlet.is_wanted:
+                session.suspend(ongoing.turn)
+        return exchange.is_started
 
-
-class _Pulse:
-    """Keeps a stream alive while the provider is silent, with comments that stand between events only."""
-
-    def __init__(self, exchange: Exchange, stream: StreamAssembler, interval: float) -> None:
-        self._exchange = exchange
-        self._stream = stream
-        self._interval = interval
-        self._last = anyio.current_time()
-        self._lock = anyio.Lock(fast_acquire=True)
-
-    async def write(self, piece: bytes) -> None:
-        """Pass on bytes which the stream has been fed just before."""
-        async with self._lock:
-            await self._exchange.write(piece)
-            self._last = anyio.current_time()
-
-    async def beat(self) -> None:
-        """Send a comment after each interval of silence, for ever."""
-        while True:
-            await anyio.sleep_until(self._last + self._interval)
-            async with self._lock:
-                # Asked again: while the lock was awaited, a piece was fed that has not been passed on yet.
-                if anyio.current_time() - self._last < self._interval:
-                    continue
-                if self._stream.is_between_events:
-                    await self._exchange.write(COMMENT)
-                self._last = anyio.current_time()
-
-
-def _passing(exchange: Exchange) -> list[tuple[str, str]]:
-    """The program's headers that may reach the provider."""
-    named = exchange.headers.get(b"connection", b"").lower().split(b",")
-    kept_back = _KEPT_BACK.union(name.strip() for name in named)
-    return [
-        (name.decode("latin-1"), value.decode("latin-1"))
-        for name, value in exchange.header_lines
-        if name not in kept_back
-    ]
+    async def _answer(self, exchange: Exchange, session: Session, mark: Mark, read: ReadRequest) -> None:
+        turn = session.admit()
+        if isinstance(turn, Refusal):
+            await refuse_turn(exchange, turn)
+            return
+        outlet = Outlet(exchange)
+        attempt = session.retries.add(mark, read.digest, _Ongoing(outlet, turn))
+        grace = GRACE_S if mark.is_announced and not read.is_stream else 0.0
+        exchange.group.start_soon(_accompany, exchange, session, attempt.call, grace, name="hang-up")
+        try:
+            await Call(self._client, self._keep_alive, exchange, outlet, session, turn).run(read)
+        finally:
+            outlet.end()
+            # The turn stays for as long as it may be asked for again; what it was asked does not.
+            turn.prompt, turn.tools = (), None
+            is_served = turn.is_committed and outlet.is_complete
+            session.retries.end(attempt, time.monotonic(), is_served=is_served, size=outlet.size)
 
 
-def _count_choices(body: Mapping[str, Any]) -> int:
-    asked = body.get("n")
-    return asked if isinstance(asked, int) else 1
+async def _accompany(exchange: Exchange, session: Session, ongoing: _Ongoing, grace: float) -> None:
+    """End a call when everyone who waited for its answer has gone, and nobody came in time to ask again."""
+    await exchange.hung_up()
+    ongoing.outlet.leave()
+    if not ongoing.outlet.is_wanted:
+        session.suspend(ongoing.turn)
+    await ongoing.outlet.deserted(grace)
+    exchange.group.cancel_scope.cancel()
 
 
-async def _off_the_loop(work: Callable[[Item], Result], item: Item, body_bytes: int) -> Result:
-    """What `work` makes of `item`, in a thread when the body that it stands for is large."""
-    return await to_thread.run_sync(work, item) if body_bytes > LARGE_BODY else work(item)
+def _read_request(exchange: Exchange, session: Session, raw: bytes) -> ReadRequest:
+    document, prompt = read_prompt(exchange.dialect, raw, session)
+    if len(raw) > LARGE_BODY:
+        session.trace.graph.prepare(prompt)
+    return ReadRequest(document, prompt, digest_of(exchange.path, raw), len(raw))
 
 
-def _read_request(raw: bytes) -> tuple[dict[str, Any], list[Message]]:
-    body = _parse(raw)
-    return body, chat.read_prompt(body)
-
-
-def _read_answer(raw: bytes) -> Completion:
-    return chat.read_completion(_parse(raw))
-
-
-def _parse(raw: bytes) -> dict[str, Any]:
-    """The JSON object in `raw`.
+def read_prompt(dialect: Dialect, raw: bytes, session: Session) -> tuple[Document, list[Message]]:
+    """A request and its messages, of which those that the rollout has sent before are not read again.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not JSON, or holds something that is no message; says where.
     """
+    name = dialect.independent
+    if name is None or (session.rewriter is not None and session.rewriter.sees_requests):
+        document = Document(raw)
+        return document, dialect.read_prompt(dialect.resolve(document.body, session.kept_items))
+    listing = Listing(name, session.prompts)
+    document = Document(raw, listing)
+    if listing.items is None:
+        return document, dialect.read_prompt(document.body)
     try:
-        value = json.loads(raw)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"expected a JSON object, got {type(value).__name__}")  # noqa: TRY004
-    return cast("dict[str, Any]", value)
-
-
-def _serialise(body: Mapping[str, Any]) -> bytes:
-    """JSON in ASCII, since escapes also carry lone surrogates."""
-    return json.dumps(body, separators=(",", ":")).encode("ascii")
-
-
-async def _refuse_turn(exchange: Exchange, refusal: Refusal) -> None:
-    # 400 and no retry: SDKs ask again after 429 and 5xx, and would never notice that the rollout is over.
-    code = "rollout_stopped" if refusal.is_stop else "rollout_failed"
-    await exchange.refuse(400, redact(refusal.message), code=code, x_should_retry="false")
-
-
-async def _refuse_unanswered(exchange: Exchange, error: ProviderError) -> None:
-    # The client has tried again as often as the user allows.
-    await exchange.refuse(
-        error.status or 502, redact(str(error)), type="provider_error", code="no_answer", x_should_retry="false"
-    )
+        opening = dialect.read_prompt({**document.body, name: []})
+        new = [(end, dialect.read_prompt({name: [item]})) for end, item in listing.items]
+    except ValueError:
+        # Reads it as a whole, so that the error tells the right place.
+        dialect.read_prompt(Document(raw).body)
+        raise
+    return document, opening + session.prompts.extend(listing.text, listing.start, listing.known, new)

@@ -38,7 +38,12 @@ class Server:
     """Serves the rollouts that were given a slot on it. `run` it in a task group of its owner."""
 
     def __init__(
-        self, client: Client, *, open_tunnel: OpenTunnel | None = None, keep_alive: float = KEEP_ALIVE_S
+        self,
+        client: Client,
+        *,
+        open_tunnel: OpenTunnel | None = None,
+        keep_alive: float = KEEP_ALIVE_S,
+        max_body_bytes: int | None = None,
     ) -> None:
         """See the class.
 
@@ -46,8 +51,9 @@ class Server:
             client: Where calls go.
             open_tunnel: The way in from other hosts; None = programs on this host only.
             keep_alive: Seconds of a provider's silence after which a stream gets a comment.
+            max_body_bytes: Bound on a request; None = unbounded.
         """
-        self._app = App(client, keep_alive=keep_alive)
+        self._app = App(client, keep_alive=keep_alive, max_body_bytes=max_body_bytes)
         self._open_tunnel = open_tunnel
         self._stopping = anyio.Event()
         self.url = ""

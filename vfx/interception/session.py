@@ -6,11 +6,15 @@ first counts. Nothing here awaits, so concurrent calls of one rollout see each o
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from vfx.dialects.base import Earlier
 from vfx.errors import InterceptionError, ProviderError, RolloutError
+from vfx.interception.prompts import PromptMemory
+from vfx.interception.retries import RetryRecord
+from vfx.interception.rewriting import Rewriter
 from vfx.messages import Completion, Message, Sampling, Usage
 from vfx.trace.record import Call, ErrorRecord, Span, Trace
 
@@ -57,6 +61,13 @@ class Turn:
     first_byte: float | None = None
     attempts: int = 1
     waited: float = 0.0
+    earlier: Earlier | None = None
+    """The conversation at the provider that the request goes on from."""
+    notes: list[str] = field(default_factory=list[str])
+    """What the trace can't tell of this call."""
+    is_committed: bool = False
+    is_suspended: bool = False
+    """True while nobody waits for its answer: it then takes no one's place."""
 
 
 class Session:
@@ -71,6 +82,7 @@ class Session:
         endpoint: str,
         limits: Limits | None = None,
         find_stop: Callable[[], Awaitable[str | None]] | None = None,
+        rewriter: Rewriter | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """See the module.
@@ -82,12 +94,17 @@ class Session:
             endpoint: Where calls go, for the record.
             limits: Bounds on the rollout; None = none.
             find_stop: Asks the task's stop conditions, giving the name of the one that holds; None = there are none.
+            rewriter: Shows what passes to the task's intercept hooks; None = there are none.
             clock: Seconds since the epoch.
         """
         self.trace = trace
         self.model = model
         self.sampling = sampling
         self.find_stop = find_stop
+        self.rewriter = rewriter
+        self.prompts = PromptMemory()
+        self.retries = RetryRecord[Any]()
+        """Calls that the program may ask for again."""
         self.api_key = secrets.token_urlsafe(SECRET_BYTES)
         self.error: RolloutError | None = None
         """The last call's failure, until a later call succeeds."""
@@ -98,26 +115,34 @@ class Session:
         self._open_turns: set[Turn] = set()
         self._num_turns = 0
         self._billed = Usage()
+        self._kept: dict[str, int] = {}
+        """The last node of each answer or conversation that the provider may keep, by its id."""
+        self.kept_items: dict[str, Mapping[str, Any]] = {}
+        """What answers held that the provider may keep, as it came and by its id."""
         self._failure: str | None = None
 
     def admit(self) -> Turn | Refusal:
         """Reserve the next turn, or say why there is none."""
+        refusal = self._refusal()
+        if refusal is not None:
+            return refusal
+        turn = Turn(self._clock())
+        self._open_turns.add(turn)
+        return turn
+
+    def _refusal(self) -> Refusal | None:
         if self.is_closed:
             return Refusal("it has ended", is_stop=False)
         if self._failure is not None:
             return Refusal(self._failure, is_stop=False)
         if self.trace.stop_condition is None:
             self.trace.stop_condition = self._reached_limit()
-        if self.trace.stop_condition is not None:
-            return Refusal(self.trace.stop_condition)
-        turn = Turn(self._clock())
-        self._open_turns.add(turn)
-        return turn
+        return None if self.trace.stop_condition is None else Refusal(self.trace.stop_condition)
 
     def _reached_limit(self) -> str | None:
         limits, billed = self._limits, self._billed
         # A turn under way counts: concurrent calls can't slip through together.
-        turns = self._num_turns + len(self._open_turns)
+        turns = self._num_turns + sum(not turn.is_suspended for turn in self._open_turns)
         total = (billed.input_tokens or 0) + (billed.output_tokens or 0)
         reached = {
             "max_turns": limits.max_turns is not None and turns >= limits.max_turns,
@@ -127,12 +152,34 @@ class Session:
         }
         return next((name for name, is_reached in reached.items() if is_reached), None)
 
+    def recall(self, turn: Turn, earlier: Earlier) -> list[Message]:
+        """The messages of a conversation that the provider keeps; none, and a note, if it began elsewhere."""
+        turn.earlier = earlier
+        leaf = self._kept.get(earlier.id)
+        if leaf is None:
+            turn.notes.append(f"goes on from {earlier.id!r}, which is not of this rollout: what it holds is unknown")
+            return []
+        return self.trace.graph.path(leaf)
+
     def stop(self, condition: str, turn: Turn) -> Refusal:
         """A stop condition of the task holds: end the rollout here, and give the reservation of `turn` back."""
         self._open_turns.discard(turn)
         if self.trace.stop_condition is None:
             self.trace.stop_condition = condition
         return Refusal(self.trace.stop_condition)
+
+    def suspend(self, turn: Turn) -> None:
+        """Nobody waits for the answer any more, though somebody may again."""
+        turn.is_suspended = True
+
+    def resume(self, turn: Turn) -> Refusal | None:
+        """Somebody waits for the answer again; says why it can't have its place back, if that was taken meanwhile."""
+        if turn.is_suspended and turn in self._open_turns:
+            refusal = self._refusal()
+            if refusal is not None:
+                return refusal
+            turn.is_suspended = False
+        return None
 
     def abandon(self, turn: Turn) -> None:
         """Give the reservation of `turn` back when the request can't be sent; a settled turn stays as it is."""
@@ -142,9 +189,16 @@ class Session:
         """Record an answer as a turn of the conversation. Does nothing once the turn is settled or the rollout over."""
         if not self._settle(turn):
             return
-        self.error = None
+        turn.is_committed = True
+        if self._failure is None:
+            self.error = None
         self._billed += completion.usage
         nodes = self.trace.graph.commit(turn.prompt, completion.messages, tools=turn.tools)
+        if completion.id is not None and nodes:
+            self._kept[completion.id] = nodes[0]
+            self.kept_items |= completion.items
+        if turn.earlier is not None and turn.earlier.is_growing and nodes:
+            self._kept[turn.earlier.id] = nodes[0]
         call = self._call(turn)
         call.nodes, call.finish_reasons, call.usage = nodes, completion.finish_reasons, completion.usage
         call.model = completion.model or self.model
@@ -188,9 +242,17 @@ class Session:
             self._billed += partial.usage
         self.trace.calls.append(call)
 
-    def give_up(self, reason: str) -> None:
+    def turn_away(self, error: RolloutError) -> None:
+        """Record a request that was not even read: a failed call."""
+        if not self.is_closed:
+            self._record_failure(Turn(self._clock()), error, None, "")
+            self.error = error
+
+    def give_up(self, error: RolloutError) -> Refusal:
         """Refuse every further call: the rollout can't go on, whatever its program tries."""
-        self._failure = reason
+        self._failure = str(error)
+        self.error = error
+        return Refusal(self._failure, is_stop=False)
 
     def _call(self, turn: Turn) -> Call:
         first = None if turn.first_byte is None else turn.first_byte - turn.started
@@ -202,6 +264,7 @@ class Session:
             attempts=turn.attempts,
             waited=round(turn.waited, 3),
             first_byte=first,
+            notes=tuple(turn.notes),
         )
 
     def note_first_byte(self, turn: Turn) -> None:

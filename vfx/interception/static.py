@@ -21,6 +21,7 @@ class StaticPool(Interception):
 
     def __init__(self, settings: StaticSettings, client: Client, *, open_tunnel: OpenTunnel | None = None) -> None:
         self._settings: Sequence[ServerSettings] = settings.servers
+        self._max_body_bytes = settings.max_body_bytes
         self._client = client
         self._open_tunnel = open_tunnel
         self._fleet = Fleet()
@@ -39,7 +40,8 @@ class StaticPool(Interception):
     @asynccontextmanager
     async def serving(self) -> AsyncGenerator[None]:
         """See `Interception.serving`."""
-        servers = [Server(self._client, open_tunnel=self._open_tunnel) for _ in self._settings]
+        bounds = [server.max_body_bytes or self._max_body_bytes for server in self._settings]
+        servers = [Server(self._client, open_tunnel=self._open_tunnel, max_body_bytes=bound) for bound in bounds]
         async with self._fleet.running():
             await self._start(servers)
             self._loads = dict.fromkeys(servers, 0)

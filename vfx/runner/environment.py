@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property
 from typing import Any
 
-from vfx.authoring.threads import HookThreads
 from vfx.authoring.task import Task
+from vfx.authoring.threads import HookThreads
 from vfx.clients.base import Client, create_client
 from vfx.errors import Mistake
 from vfx.interception.base import Interception, create_interception

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from vfx.messages import Message, ToolCall, Usage
-from vfx.trace.record import SCHEMA_VERSION, Agent, Call, ErrorRecord, Score, Span, TaskRef, Trace
+from vfx.trace.record import SCHEMA_VERSION, Agent, Call, ErrorRecord, Rewrite, Score, Span, TaskRef, Trace
 
 __all__ = ["read_lines", "read_trace"]
 
@@ -58,6 +58,10 @@ def _trace(data: Mapping[str, Any]) -> Trace:
     for node in data["nodes"]:
         trace.graph.append(_message(node["message"]), node["parent"], sampled=node["sampled"])
     trace.calls = [_call(call) for call in data["calls"]]
+    trace.rewrites = [
+        _fields(Rewrite, {**rewrite, "before": _message(rewrite["before"]), "after": _message(rewrite["after"])})
+        for rewrite in data.get("rewrites", ())
+    ]
     trace.rewards = {name: _fields(Score, score) for name, score in data["rewards"].items()}
     trace.metrics = dict(data["metrics"])
     trace.errors = [_fields(ErrorRecord, error) for error in data["errors"]]
@@ -75,7 +79,7 @@ def _fields(kind: type[R], data: Mapping[str, Any]) -> R:
 
 def _message(data: Mapping[str, Any]) -> Message:
     calls = tuple(_fields(ToolCall, call) for call in data.get("tool_calls", ()))
-    return _fields(Message, {**data, "tool_calls": calls})
+    return _fields(Message, {**data, "tool_calls": calls, "opaque": tuple(data.get("opaque", ()))})
 
 
 def _call(data: Mapping[str, Any]) -> Call:

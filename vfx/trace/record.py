@@ -17,7 +17,18 @@ from vfx.messages import Message, Usage
 from vfx.redaction import redact
 from vfx.trace.graph import MessageGraph, Node
 
-__all__ = ["SCHEMA_VERSION", "Agent", "Call", "ErrorRecord", "Score", "Span", "TaskRef", "Trace", "encode_record"]
+__all__ = [
+    "SCHEMA_VERSION",
+    "Agent",
+    "Call",
+    "ErrorRecord",
+    "Rewrite",
+    "Score",
+    "Span",
+    "TaskRef",
+    "Trace",
+    "encode_record",
+]
 
 SCHEMA_VERSION = 1
 
@@ -96,6 +107,19 @@ class Call:
     error: ErrorRecord | None = None
     partial: str | None = None
     """What had arrived of a stream that broke off."""
+    notes: Sequence[str] = ()
+    """What the trace can't tell of it, such as messages that only the provider knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """What an intercept hook made of a message."""
+
+    hook: str
+    direction: str
+    """`request`: the model was sent `after`; `response`: the program was. The graph has what the model saw and said."""
+    before: Message
+    after: Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +143,8 @@ class Trace:
         self.agent = agent
         self.graph = MessageGraph()
         self.calls: list[Call] = []
+        self.rewrites: list[Rewrite] = []
+        """What intercept hooks changed, in order."""
         self.rewards: dict[str, Score] = {}
         self.metrics: dict[str, float | None] = {}
         self.info: dict[str, Any] = {}
@@ -215,6 +241,10 @@ class Trace:
                     "error": call.error and _fields(call.error),
                 }
                 for call in self.calls
+            ],
+            "rewrites": [
+                _fields(rewrite) | {"before": _message(rewrite.before), "after": _message(rewrite.after)}
+                for rewrite in self.rewrites
             ],
             "info": self.info,
             "timing": {name: _fields(span) for name, span in self.timing.items()},
