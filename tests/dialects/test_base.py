@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vfx.dialects.base import Dialect
@@ -60,6 +60,9 @@ def test_no_stream_breaks_an_assembler(dialect: Dialect, events: list[Any]) -> N
 
 @each
 @given(body=BODIES)
+@example(body={"input": [{"type": []}]})
+@example(body={"output": [{"type": {}, "call_id": "1"}]})
+@example(body={"input": [{"role": "user", "content": [{"type": [], "text": "x"}]}]})
 def test_a_body_is_read_or_refused_with_its_place(dialect: Dialect, body: dict[str, Any]) -> None:
     for read in (dialect.read_prompt, dialect.read_completion):
         try:

@@ -31,7 +31,7 @@ class _Block:
         self._citations: list[Any] = []
 
     def put(self, delta: dict[str, Any]) -> None:
-        kind = delta.get("type")
+        kind = as_text(delta.get("type"))
         if kind == "citations_delta":
             self._citations.append(delta.get("citation"))
         elif kind in _PIECES:

@@ -129,7 +129,7 @@ class _Input:
 
 def _read_from_program(item: dict[str, Any], where: str) -> Message | None:
     """The message that an item of an input is; None for one that the model made."""
-    kind = item.get("type")
+    kind = as_text(item.get("type"))
     if kind in _RESULTS or (kind == "tool_search_output" and item.get("execution") == "client"):
         content = _read_content(item.get("output", item.get("tools")), f"{where}.output")
         rest = _rest(item, "call_id", "output", "tools")
@@ -158,7 +158,7 @@ class _Answer:
         self._extra: dict[str, Any] = {}
 
     def add(self, item: dict[str, Any], where: str) -> None:
-        kind = item.get("type") or "message"
+        kind = as_text(item.get("type")) or "message"
         if kind == "message":
             self._add_message(item, where)
         elif kind == "reasoning":
@@ -242,7 +242,7 @@ def _simplest(parts: Sequence[dict[str, Any]]) -> Content:
 
 
 def _is_plain_text(part: Json) -> bool:
-    is_text = part.get("type") in _TEXT_PARTS and isinstance(part.get("text"), str)
+    is_text = as_text(part.get("type")) in _TEXT_PARTS and isinstance(part.get("text"), str)
     return is_text and not any(value for name, value in part.items() if name not in ("type", "text"))
 
 
