@@ -4,5 +4,6 @@
 before; `placement`, where rollouts go. The endpoint: `server`, its socket; `app`, who may call it and its routes;
 `exchange`, one request, and `document`, its body; `relay`, where it goes; `call`, one call to the provider, with its
 `headers`, its `outlet` to the program and the `pulse` of its stream; `rewriting`, the task's intercept hooks. `single`,
-`static`, `elastic`: the three shapes, over a `fleet` of servers; `tunnel`: the way in from another host.
+`static`, `elastic`: the three shapes, over a `fleet` of servers; `tunnel`: the way in from another host;
+`memory`: what the allocator keeps.
 """

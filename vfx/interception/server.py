@@ -19,6 +19,7 @@ from vfx.clients.base import Client
 from vfx.errors import InterceptionError, attributed
 from vfx.interception.app import App
 from vfx.interception.base import Slot
+from vfx.interception.memory import return_large_blocks
 from vfx.interception.session import Session
 from vfx.interception.tunnel import OpenTunnel, tunnelled
 
@@ -53,6 +54,7 @@ class Server:
             keep_alive: Seconds of a provider's silence after which a stream gets a comment.
             max_body_bytes: Bound on a request; None = unbounded.
         """
+        return_large_blocks()
         self._app = App(client, keep_alive=keep_alive, max_body_bytes=max_body_bytes)
         self._open_tunnel = open_tunnel
         self._stopping = anyio.Event()
