@@ -7,9 +7,8 @@ import json
 from typing import Any
 
 from vfx.dialects.anthropic import read_completion
-from vfx.dialects.base import StreamAssembler
+from vfx.dialects.base import TypedEvents
 from vfx.dialects.fields import as_list, as_text, error_words, join_pieces, require_object
-from vfx.dialects.sse import Event
 from vfx.messages import Completion
 
 __all__ = ["AnthropicAssembler"]
@@ -62,7 +61,7 @@ class _Block:
             return text
 
 
-class AnthropicAssembler(StreamAssembler):
+class AnthropicAssembler(TypedEvents):
     """`message_stop` is the terminal event."""
 
     def __init__(self) -> None:
@@ -71,22 +70,7 @@ class AnthropicAssembler(StreamAssembler):
         self._usage: dict[str, Any] = {}
         self._blocks: dict[int, _Block] = {}
 
-    @property
-    def is_complete(self) -> bool:
-        """True when `message_stop` has come, after a message, and no error came."""
-        return self.is_done and self.error is None
-
-    @property
-    def text(self) -> str:
-        """See the base class."""
-        return self.completion().messages[0].text
-
-    def _take(self, event: Event) -> None:
-        data = event.data.strip()
-        if not data or data == "[DONE]":
-            return
-        fields = require_object(json.loads(data), "event")
-        kind = as_text(fields.get("type")) or event.type
+    def _take_typed(self, kind: str, fields: dict[str, Any]) -> None:
         if kind == "error" or fields.get("error"):
             self.error = f"the provider sent an error: {error_words(fields.get('error') or fields)}"
         elif kind == "message_start":

@@ -4,16 +4,17 @@ Lenient on purpose: a provider's unknown labels and vendor fields are kept or pa
 stream is kept alive with the same comment in every dialect, since a comment is no event and all SDKs pass over it.
 """
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from vfx.dialects.fields import Json
+from vfx.dialects.fields import Json, as_text, require_object
 from vfx.dialects.sse import Event, EventParser
 from vfx.messages import Completion, Message, Sampling
 
-__all__ = ["Dialect", "Earlier", "ReadSampling", "StreamAssembler", "WriteError"]
+__all__ = ["Dialect", "Earlier", "ReadSampling", "StreamAssembler", "TypedEvents", "WriteError"]
 
 
 class StreamAssembler(ABC):
@@ -68,6 +69,35 @@ class StreamAssembler(ABC):
     def finish(self) -> None:
         """The stream has ended. An event without the blank line after it still counts, as SDKs take it so."""
         self.feed(b"\n\n")
+
+
+class TypedEvents(StreamAssembler):
+    """For dialects whose events are objects that name their type, the last of an answer being an event as well."""
+
+    @property
+    def is_complete(self) -> bool:
+        """True when the terminal event has come, and no error came."""
+        return self.is_done and self.error is None
+
+    @property
+    def text(self) -> str:
+        """See the base class."""
+        return self.completion().messages[0].text
+
+    def _take(self, event: Event) -> None:
+        data = event.data.strip()
+        # Some gateways end the streams of every dialect as that of chat completions ends.
+        if data and data != "[DONE]":
+            fields = require_object(json.loads(data), "event")
+            self._take_typed(as_text(fields.get("type")) or event.type, fields)
+
+    @abstractmethod
+    def _take_typed(self, kind: str, fields: dict[str, Any]) -> None:
+        """Take one event of type `kind`.
+
+        Raises:
+            ValueError: It is malformed.
+        """
 
 
 class ReadSampling(Protocol):

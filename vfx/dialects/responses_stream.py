@@ -6,13 +6,11 @@ the items, whole or in pieces.
 Source: OpenAI API reference, "Responses: Streaming events".
 """
 
-import json
 from typing import Any
 
-from vfx.dialects.base import StreamAssembler
-from vfx.dialects.fields import as_list, as_text, error_words, join_pieces, require_list, require_object
+from vfx.dialects.base import TypedEvents
+from vfx.dialects.fields import as_list, error_words, join_pieces, require_list, require_object
 from vfx.dialects.responses import read_answer, read_response
-from vfx.dialects.sse import Event
 from vfx.messages import Completion
 
 __all__ = ["ResponsesAssembler"]
@@ -71,7 +69,7 @@ class _ItemDraft:
         return item | {"content": content} if content else item
 
 
-class ResponsesAssembler(StreamAssembler):
+class ResponsesAssembler(TypedEvents):
     """`response.completed` and `response.incomplete` are the terminal events of an answer."""
 
     def __init__(self) -> None:
@@ -79,22 +77,7 @@ class ResponsesAssembler(StreamAssembler):
         self._response: dict[str, Any] = {}
         self._items: dict[int | str, _ItemDraft] = {}
 
-    @property
-    def is_complete(self) -> bool:
-        """True when the terminal event has come, and no error came."""
-        return self.is_done and self.error is None
-
-    @property
-    def text(self) -> str:
-        """See the base class."""
-        return self.completion().messages[0].text
-
-    def _take(self, event: Event) -> None:
-        data = event.data.strip()
-        if not data or data == "[DONE]":
-            return
-        fields = require_object(json.loads(data), "event")
-        kind = as_text(fields.get("type")) or event.type
+    def _take_typed(self, kind: str, fields: dict[str, Any]) -> None:
         if kind in _ENDINGS:
             self._end(fields, _ENDINGS[kind])
         elif kind in _FAILURES:
