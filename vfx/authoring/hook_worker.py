@@ -117,9 +117,17 @@ def _answer(call: bytes) -> bytes:
             value = anyio.run(function, *arguments)
         else:
             value = function(*arguments)
-        return pickle.dumps(("value", value))
+        return _packed(value)
     except BaseException as error:  # noqa: BLE001 - whatever it was, the run has to know it
         return _failure(error)
+
+
+def _packed(value: Any) -> bytes:
+    try:
+        return pickle.dumps(("value", value))
+    except Exception as error:
+        # What pickle says of it differs between Python's versions, and tells nobody what to do.
+        raise TypeError(f"its result can't be pickled for the way back: {value!r:.200}") from error
 
 
 def _failure(error: BaseException) -> bytes:

@@ -39,6 +39,8 @@ TASKSETS = {
 }
 HARNESSES = {
     "chat": "vfx.harnesses.chat:Chat",
+    "claude-code": "vfx.harnesses.presets:ClaudeCode",
+    "codex": "vfx.harnesses.presets:Codex",
     "command": "vfx.harnesses.command:Command",
     "mini-swe-agent": "vfx.harnesses.presets:MiniSweAgent",
     "dialogue": "vfx.harnesses.dialogue:Dialogue",
