@@ -419,3 +419,31 @@ async def test_a_tasks_own_memory_bound_ends_its_program(tmp_path: Path) -> None
     [record] = read_lines(run_dir(tmp_path) / "traces.jsonl")
     assert record["stop_condition"] == "out_of_memory"
     assert "more than 0.1 GB" in record["errors"][0]["message"]
+
+
+BY_FILE = """
+import sys, vfx
+
+class Env(vfx.Taskset):
+    def load(self):
+        yield vfx.Task(prompt="-- say 'hi' \\U0001f30d")
+
+class ByFile(vfx.Harness):
+    async def run(self, job: vfx.Job) -> vfx.ProgramResult:
+        program = (
+            "import os, sys, openai;"
+            "prompt = open(sys.argv[1], encoding='utf-8').read();"
+            "message = {'role': 'user', 'content': prompt};"
+            "openai.OpenAI().chat.completions.create(model=os.environ['OPENAI_MODEL'], messages=[message])"
+        )
+        return await job.runtime.run([sys.executable, "-c", program, job.prompt_file], env=job.env)
+"""
+
+
+async def test_a_harness_of_ones_own_gives_its_program_the_prompt_as_a_file(tmp_path: Path) -> None:
+    (tmp_path / "env.py").write_text(BY_FILE)
+    done = await vfx("eval", "./env.py", "--harness.id", "./env.py", "--client.type", "scripted", cwd=tmp_path)
+    assert done.code == 0, done.stdout
+    [record] = read_lines(run_dir(tmp_path) / "traces.jsonl")
+    assert [node["message"]["content"] for node in record["nodes"]] == ["-- say 'hi' \U0001f30d"] * 2
+    assert record["errors"] == []

@@ -45,6 +45,8 @@ class Job:
     """How the conversation starts, system prompt included."""
     task: Task
     runtime: Runtime
+    prompt_file: str | None = None
+    """Path, inside the runtime, of a file that holds `prompt`; None for a harness that needs none."""
 
     @property
     def prompt(self) -> str:
@@ -77,6 +79,8 @@ class Harness(Settings):
 
     supports_tools: ClassVar[bool] = False
     """Whether it can hand tools to the model."""
+    needs_prompt_file: ClassVar[bool] = True
+    """Whether `job.prompt_file` is written; a harness that doesn't read it saves the time."""
 
     id: str = ""
     """What it was named by: an id, the path of a file, or `module:Class`."""

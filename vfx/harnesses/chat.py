@@ -21,7 +21,7 @@ __all__ = ["Chat"]
 class Chat(Harness):
     """Asks once, over HTTP like any other program, and takes the answer as the result."""
 
-    supports_tools: ClassVar[bool] = False
+    needs_prompt_file: ClassVar[bool] = False
 
     _http: "aiohttp.ClientSession | None" = PrivateAttr(default=None)
 

@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,9 @@ from vfx.runtimes.base import ProgramResult, Runtime, SubprocessSettings
 from vfx.trace.record import Agent, ErrorRecord, Span, TaskRef, Trace
 
 __all__ = ["Rollout"]
+
+# Below a folder of its own: the working directory is the program's.
+PROMPT_FILE = ".vfx/prompt.txt"
 
 STDERR_TAIL_CHARS = 2000
 
@@ -162,6 +166,9 @@ class Rollout:
                     task=task,
                     runtime=runtime,
                 )
+                if environment.harness.needs_prompt_file:
+                    await runtime.write(PROMPT_FILE, job.prompt)
+                    job = replace(job, prompt_file=str(await runtime.workdir() / PROMPT_FILE))
                 result = await environment.harness.run(job)
         except RolloutError as error:
             return error
