@@ -2,35 +2,62 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
-from tests.support.command import read_lines, run_dir, vfx
-from tests.support.provider import completion, scripted_provider
+from tests.support.agent_replies import COMMAND, USAGE, bash_call, solve
+from tests.support.command import Done, read_lines, run_dir, vfx
+from tests.support.provider import Provider, completion, scripted_provider
 from vfx.authoring.registry import harness_class
-from vfx.harnesses.presets import MiniSweAgent
+from vfx.harnesses.presets import ClaudeCode, Codex, MiniSweAgent
 
 pytestmark = pytest.mark.anyio
 
 MINI_SWE_AGENT = "mini-swe-agent==2.4.6"
+# Newer ones may want a newer node.
+CODEX = "@openai/codex@0.171.0"
+CLAUDE_CODE = "@anthropic-ai/claude-code@2.1.197"
 
 
-def install(package: str) -> Path:
-    """The folder with the programs of `package`, in an environment of its own that is kept for the next time."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    folder = cache / "vfx-tests" / package.partition("==")[0]
-    if not (folder / ".done").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True, capture_output=True)
-        command = [folder / "bin/python", "-m", "pip", "install", "-q", "--disable-pip-version-check", package]
+def _installed(package: str, commands: Sequence[Sequence[str | Path]], folder: Path) -> None:
+    """Run commands that install `package` into `folder`, which is kept for the next time."""
+    if (folder / ".done").exists():
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for command in commands:
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             pytest.skip(f"{package} can't be installed: {done.stderr.strip()[-300:]}")
-        (folder / ".done").touch()
+    (folder / ".done").touch()
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vfx-tests"
+
+
+def install(package: str) -> Path:
+    """The folder with the programs of a Python package, in an environment of its own."""
+    folder = _cache() / package.replace("==", "-")
+    pip = [folder / "bin/python", "-m", "pip", "install", "-q", "--disable-pip-version-check", package]
+    _installed(package, [[sys.executable, "-m", "venv", "--clear", folder], pip], folder)
     return folder / "bin"
+
+
+def install_node(package: str) -> Path:
+    """The folder with the programs of a package for node, in a folder of its own."""
+    if shutil.which("npm") is None:
+        pytest.skip(f"{package} needs npm, and there is none")
+    folder = _cache() / package.rpartition("/")[2].replace("@", "-")
+    _installed(package, [["npm", "install", "--no-audit", "--no-fund", "--prefix", folder, package]], folder)
+    return folder / "node_modules/.bin"
 
 
 ENVIRONMENT = """
@@ -51,30 +78,102 @@ class Env(vfx.Taskset[Fix]):
 """
 
 
-def bash(command: str) -> dict[str, Any]:
-    arguments = json.dumps({"command": command})
-    return {"id": "call-1", "type": "function", "function": {"name": "bash", "arguments": arguments}}
+async def evaluate(provider: Provider, harness: str, programs: Path, cwd: Path, *options: str) -> Done:
+    (cwd / "env.py").write_text(ENVIRONMENT)
+    return await vfx(
+        *("eval", "./env.py", "-m", "m", "--client.base-url", provider.base_url, "--client.api-key-var", "none"),
+        *("--harness.id", harness, "--harness.variables.PATH", f"{programs}:/usr/bin:/bin", *options),
+        cwd=cwd,
+    )
+
+
+def recorded_calls(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tool calls that the model made."""
+    messages: list[dict[str, Any]] = [node["message"] for node in record["nodes"]]
+    return [call for message in messages for call in message.get("tool_calls", ())]
+
+
+def observations(record: dict[str, Any]) -> list[str]:
+    """What tools answered."""
+    return [str(node["message"]["content"]) for node in record["nodes"] if node["message"]["role"] == "tool"]
 
 
 @pytest.mark.agents
 @pytest.mark.timeout(400)
 async def test_mini_swe_agent_solves_a_file_task(tmp_path: Path) -> None:
     programs = install(MINI_SWE_AGENT)
-    (tmp_path / "env.py").write_text(ENVIRONMENT)
     commands = ("cat add.py", "sed -i 's/a - b/a + b/' add.py", "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT")
-    replies = [completion("THOUGHT", tool_calls=[bash(c)], finish_reason="tool_calls") for c in commands]
+    replies = [completion("THOUGHT", tool_calls=[bash_call(c)], finish_reason="tool_calls") for c in commands]
     async with scripted_provider(*replies) as provider:
-        done = await vfx(
-            *("eval", "./env.py", "-m", "m", "--client.base-url", provider.base_url, "--client.api-key-var", "none"),
-            *("--harness.id", "mini-swe-agent", "--harness.variables.PATH", f"{programs}:{os.environ['PATH']}"),
-            cwd=tmp_path,
-        )
+        done = await evaluate(provider, "mini-swe-agent", programs, tmp_path)
     assert done.code == 0, done.stderr
     [record] = read_lines(run_dir(tmp_path) / "traces.jsonl")
     assert (record["num_turns"], record["reward"], record["errors"]) == (3, 1.0, [])
-    [observation, *_] = [node["message"] for node in record["nodes"] if node["message"]["role"] == "tool"]
-    assert "return a - b" in observation["content"]
+    assert "2.4.6" in record["agent"]["harness"]["program_version"]
+    assert "return a - b" in observations(record)[0]
+
+
+@pytest.mark.agents
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("harness", "package", "tool", "version"),
+    [("codex", CODEX, "exec_command", "0.171.0"), ("claude-code", CLAUDE_CODE, "Bash", "2.1.197")],
+)
+async def test_an_agent_for_node_solves_a_file_task(
+    harness: str, package: str, tool: str, version: str, tmp_path: Path
+) -> None:
+    programs = install_node(package)
+    async with scripted_provider(default=solve) as provider:
+        done = await evaluate(provider, harness, programs, tmp_path)
+    assert done.code == 0, done.stderr
+    [record] = read_lines(run_dir(tmp_path) / "traces.jsonl")
+    assert (record["num_turns"], record["reward"], record["errors"]) == (2, 1.0, [])
+    assert version in record["agent"]["harness"]["program_version"]
+    [call] = recorded_calls(record)
+    assert (call["name"], COMMAND in json.loads(call["arguments"]).values()) == (tool, True)
+    assert ["return a - b" in text for text in observations(record)] == [True]
+    assert [(call["usage"]["input_tokens"], call["usage"]["output_tokens"]) for call in record["calls"]] == [USAGE] * 2
+    # Claude Code asks the endpoint whether it is there, which is not the provider's concern.
+    asked = [f"{request.method} {request.path.partition('?')[0]}" for request in provider.requests]
+    assert set(asked) <= {"POST /v1/responses", "POST /v1/messages"}
+
+
+@pytest.mark.agents
+@pytest.mark.timeout(600)
+async def test_different_agents_at_one_time_are_all_scored(tmp_path: Path) -> None:
+    programs = {
+        "codex": install_node(CODEX),
+        "claude-code": install_node(CLAUDE_CODE),
+        "mini-swe-agent": install(MINI_SWE_AGENT),
+    }
+    done: list[Done] = []
+
+    async def run(harness: str) -> None:
+        cwd = tmp_path / harness
+        cwd.mkdir()
+        done.append(await evaluate(provider, harness, programs[harness], cwd, "-r", "3"))
+
+    async with scripted_provider(default=solve) as provider, anyio.create_task_group() as group:
+        for harness in programs:
+            group.start_soon(run, harness)
+    assert [each.code for each in done] == [0, 0, 0], done
+    records = [record for name in programs for record in read_lines(run_dir(tmp_path / name) / "traces.jsonl")]
+    assert [(record["num_turns"], record["reward"], record["errors"]) for record in records] == [(2, 1.0, [])] * 9
+
+
+@pytest.mark.parametrize(
+    ("harness", "package"), [("codex", "@openai/codex"), ("claude-code", "@anthropic-ai/claude-code")]
+)
+async def test_a_missing_agent_is_a_mistake_that_says_how_to_install_it(
+    harness: str, package: str, tmp_path: Path
+) -> None:
+    async with scripted_provider() as provider:
+        done = await evaluate(provider, harness, tmp_path, tmp_path)
+    assert done.code == 2
+    assert f"npm install -g {package}" in done.stderr
+    assert provider.requests == []
 
 
 def test_presets_are_found_by_their_ids() -> None:
     assert harness_class("mini-swe-agent") is MiniSweAgent
+    assert (harness_class("codex"), harness_class("claude-code")) == (Codex, ClaudeCode)

@@ -39,8 +39,13 @@ IN_VARIABLES = (IN_ARGV | {"api_key"}) - {"prompt", "system_prompt"}
 class Command(Harness):
     """Runs a program once per rollout. What it can't be told by arguments it finds in the variables that SDKs read."""
 
+    needs_prompt_file: ClassVar[bool] = False
     own_variables: ClassVar[Mapping[str, str]] = {}
     """What a preset sets beside `variables`, which win over it."""
+    own_files: ClassVar[Mapping[str, str]] = {}
+    """What a preset puts in the working directory, by path; filled in like variables, {api_key} too."""
+    installation: ClassVar[str] = "is it installed?"
+    """What to do when the program is missing."""
 
     argv: tuple[str, ...] = ()
     """The program and its arguments. {prompt_file}, {prompt}, {model}, {base_url} and others are filled in."""
@@ -70,7 +75,10 @@ class Command(Harness):
             *self._wrong_prompt(),
             *self._missing_files(),
             *preparation.missing_program(
-                self.argv[0], "--harness.argv", {**self.runtime.variables, **self.own_variables, **self.variables}
+                self.argv[0],
+                "--harness.argv",
+                {**self.runtime.variables, **self.own_variables, **self.variables},
+                hint=self.installation,
             ),
         ]
 
@@ -119,8 +127,14 @@ class Command(Harness):
                 self._setup_dir = await prepare.set_up(self.setup_commands)
             if self.version_argv:
                 argv = [fill(arg, {"setup_dir": str(self._setup_dir or "")}) for arg in self.version_argv]
-                self._version = await prepare.first_line(argv)
+                self._version = await prepare.first_line(argv, self._variables_before())
         yield
+
+    def _variables_before(self) -> Mapping[str, str]:
+        """The variables that need no rollout to be filled in; PATH is often one."""
+        values = {"setup_dir": str(self._setup_dir or "")}
+        every = {**self.own_variables, **self.variables}
+        return {name: fill(value, values) for name, value in every.items() if used_names(value) <= values.keys()}
 
     async def run(self, job: Job) -> ProgramResult | None:
         """See `Harness.run`."""
@@ -145,6 +159,8 @@ class Command(Harness):
         for file in self.files:
             await job.runtime.write(file.name, _content(file))
         for_variables = {**values, "api_key": job.endpoint.api_key}
+        for path, text in self.own_files.items():
+            await job.runtime.write(path, fill(text, for_variables))
         own = {name: fill(value, for_variables) for name, value in {**self.own_variables, **self.variables}.items()}
         return await job.runtime.run(
             self._arguments(values, via),

@@ -31,13 +31,14 @@ def resolved(program: str) -> str:
     return str(Path(program).absolute()) if "/" in program else program
 
 
-def missing_program(program: str, where: str, variables: Mapping[str, str]) -> list[Mistake]:
+def missing_program(program: str, where: str, variables: Mapping[str, str], *, hint: str) -> list[Mistake]:
     """What to say when a program can't be started.
 
     Args:
         program: As argv names it.
         where: The option.
         variables: What it gets in place of the environment of vfx.
+        hint: What to do when it isn't on PATH.
     """
     path = variables.get("PATH") or os.environ.get("PATH", os.defpath)
     if "{" in program + path:  # Made by the setup, perhaps.
@@ -45,7 +46,7 @@ def missing_program(program: str, where: str, variables: Mapping[str, str]) -> l
     if shutil.which(resolved(program), path=path):
         return []
     if "/" not in program:
-        return [Mistake(f"there is no program {program!r} on PATH", where, "is it installed?")]
+        return [Mistake(f"there is no program {program!r} on PATH", where, hint)]
     what = "can't be executed" if Path(program).is_file() else "isn't there"
     return [Mistake(f"the program {resolved(program)!r} {what}", where)]
 
@@ -76,26 +77,28 @@ class Preparation:
                 await anyio.to_thread.run_sync(remove_folder, str(folder))
                 folder.mkdir()
                 for command in commands:
-                    await self._run([fill(arg, {"setup_dir": str(folder)}) for arg in command], "setup", folder)
+                    await self._run([fill(arg, {"setup_dir": str(folder)}) for arg in command], "setup", {}, folder)
                 done.touch()
         return folder
 
-    async def first_line(self, argv: Sequence[str]) -> str:
-        """What a command writes first.
+    async def first_line(self, argv: Sequence[str], variables: Mapping[str, str]) -> str:
+        """What a command writes first, given `variables`.
 
         Raises:
             RunError: It failed.
         """
-        result = await self._run(argv, "version")
+        result = await self._run(argv, "version", variables)
         lines = (result.stdout.strip() or result.stderr.strip()).splitlines()
         return lines[0][:MAX_VERSION_CHARS] if lines else ""
 
-    async def _run(self, argv: Sequence[str], what: str, folder: Path | None = None) -> ProgramResult:
+    async def _run(
+        self, argv: Sequence[str], what: str, variables: Mapping[str, str], folder: Path | None = None
+    ) -> ProgramResult:
         runtime = SubprocessRuntime(self._settings, self._programs)
         home = {} if folder is None else {"HOME": str(folder)}
         try:
             await runtime.start()
-            result = await runtime.run([resolved(argv[0]), *argv[1:]], env=home, cwd=folder)
+            result = await runtime.run([resolved(argv[0]), *argv[1:]], env={**home, **variables}, cwd=folder)
         except SandboxError as error:
             raise RunError(f"harness {what}: {error}") from error
         finally:
