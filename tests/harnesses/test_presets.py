@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 
 from tests.support.agent_replies import COMMAND, USAGE, bash_call, solve
 from tests.support.command import Done, read_lines, run_dir, vfx
-from tests.support.provider import Provider, completion, scripted_provider
+from tests.support.provider import Provider, Reply, Request, completion, scripted_provider
 from vfx.authoring.registry import harness_class
 from vfx.harnesses.presets import ClaudeCode, Codex, MiniSweAgent
 
@@ -140,7 +142,9 @@ async def test_an_agent_for_node_solves_a_file_task(
 
 @pytest.mark.agents
 @pytest.mark.timeout(600)
-async def test_different_agents_at_one_time_are_all_scored(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_faulty", [False, True])
+async def test_different_agents_at_one_time_are_all_scored(tmp_path: Path, is_faulty: bool) -> None:
+    """With faults: some calls get a 500, some streams break off; each logical turn is in its graph once."""
     programs = {
         "codex": install_node(CODEX),
         "claude-code": install_node(CLAUDE_CODE),
@@ -153,12 +157,23 @@ async def test_different_agents_at_one_time_are_all_scored(tmp_path: Path) -> No
         cwd.mkdir()
         done.append(await evaluate(provider, harness, programs[harness], cwd, "-r", "3"))
 
-    async with scripted_provider(default=solve) as provider, anyio.create_task_group() as group:
+    calls = count(1)
+
+    def answer(request: Request) -> Reply:
+        reply, number = solve(request), next(calls)
+        if is_faulty and number % 7 == 3:
+            return Reply(500, body=b'{"error": {"message": "sorry"}}')
+        if is_faulty and number % 5 == 4 and reply.chunks is not None:
+            return replace(reply, chunks=list(reply.chunks)[:2], ending="reset")
+        return reply
+
+    async with scripted_provider(default=answer) as provider, anyio.create_task_group() as group:
         for harness in programs:
             group.start_soon(run, harness)
     assert [each.code for each in done] == [0, 0, 0], done
     records = [record for name in programs for record in read_lines(run_dir(tmp_path / name) / "traces.jsonl")]
     assert [(record["num_turns"], record["reward"], record["errors"]) for record in records] == [(2, 1.0, [])] * 9
+    assert [sum(node["sampled"] for node in record["nodes"]) for record in records] == [2] * 9
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.support.native_replies import message_stream, response_stream
+from tests.support.native_replies import message, message_stream, response_stream
 from tests.support.provider import Request
 from tests.support.replies import Reply, completion
 
@@ -43,12 +43,13 @@ def _codex(body: dict[str, Any]) -> Reply:
 
 
 def _claude(body: dict[str, Any]) -> Reply:
-    usage = dict(zip(("input_tokens", "output_tokens"), USAGE, strict=True))
+    usage: dict[str, Any] = dict(zip(("input_tokens", "output_tokens"), USAGE, strict=True))
+    answer = message_stream if body.get("stream") else message
     blocks = [block for turn in body["messages"] if isinstance(turn["content"], list) for block in turn["content"]]
     if any(block["type"] == "tool_result" for block in blocks):
-        return message_stream("Fixed.", usage=usage)
+        return answer("Fixed.", usage=usage)
     arguments = {"command": COMMAND, "description": "Fix it"}
-    return message_stream({"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": arguments}, usage=usage)
+    return answer({"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": arguments}, usage=usage)
 
 
 def _mini(body: dict[str, Any]) -> Reply:
