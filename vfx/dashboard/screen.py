@@ -20,7 +20,6 @@ __all__ = ["Glyphs", "Page", "draw", "row_space"]
 LABEL_WIDTH = 11
 WIDE = 120
 """From this width on there is room for what models say and for more errors."""
-SMALL_ROWS = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,11 +208,6 @@ class Trace:
             return None
         return math.fsum(reward.weight * (reward.score or 0.0) for reward in self.rewards.values())
 
-    @property
-    def is_errored(self) -> bool:
-        """True when an error is on record: the rollout then counts as errored and not as scored."""
-        return bool(self.errors)
-
     def to_record(self) -> dict[str, Any]:
         """The record as plain data, in the form that `traces.jsonl` keeps."""
         return {
