@@ -9,6 +9,8 @@ VfxError
     ├── TaskError          the environment author's setup, finalize or stop hook
     │   └── ScoringError   a reward or metric
     ├── HarnessError       the program that drives the model
+    ├── ToolsetError       a tool server
+    ├── UserError          the simulated user
     ├── SandboxError       the box the program runs in
     └── InterceptionError  our endpoint
         └── TunnelError    the way to it from another host
@@ -31,7 +33,9 @@ __all__ = [
     "SandboxError",
     "ScoringError",
     "TaskError",
+    "ToolsetError",
     "TunnelError",
+    "UserError",
     "VfxError",
     "attributed",
     "root_cause",
@@ -123,6 +127,18 @@ class HarnessError(RolloutError):
         super().__init__(message)
         self.ended = ended
         """How the program ended, as the stop condition tells it (`crash`, `killed`, ...); None = that isn't known."""
+
+
+class ToolsetError(RolloutError):
+    """A tool server could not be started, or died."""
+
+    kind: ClassVar[str] = "toolset"
+
+
+class UserError(RolloutError):
+    """The simulated user failed."""
+
+    kind: ClassVar[str] = "user"
 
 
 class SandboxError(RolloutError):

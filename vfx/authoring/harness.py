@@ -3,8 +3,8 @@
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
 
 from vfx.authoring.names import refuse_fields
 from vfx.authoring.task import Task
@@ -14,7 +14,7 @@ from vfx.redaction import MASK
 from vfx.runtimes.base import ProgramResult, Runtime, SubprocessSettings
 from vfx.settings import Settings
 
-__all__ = ["Endpoint", "Harness", "Job"]
+__all__ = ["Endpoint", "Harness", "Job", "Speaker", "ToolServer"]
 
 _SECRET = re.compile(r"(key|token|secret|password)$", re.IGNORECASE)
 RESERVED = frozenset({"mistakes", "record", "run", "serving", "setup"})
@@ -37,6 +37,32 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolServer:
+    """Where the program finds tools: an MCP server over streamable HTTP."""
+
+    name: str
+    """What the environment calls it; the model sees the names of its tools only."""
+    url: str
+    """As seen from inside the runtime. It may hold a secret of this rollout: not for arguments, not for logs."""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """To be sent with every request, for servers that are not ours."""
+
+
+class Speaker(Protocol):
+    """The simulated user of one rollout, for a harness that holds the conversation."""
+
+    async def respond(self, messages: Sequence[Message]) -> str | None:
+        """What the user says after `messages`, whose last one is the model's, without a tool call; None = it is over.
+
+        Asked once for each answer: what was said is not asked for again when a model call is.
+
+        Raises:
+            UserError: The user failed.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """All that a harness needs for one rollout."""
 
@@ -47,6 +73,10 @@ class Job:
     runtime: Runtime
     prompt_file: str | None = None
     """Path, inside the runtime, of a file that holds `prompt`; None for a harness that needs none."""
+    tools: Mapping[str, ToolServer] = field(default_factory=dict[str, ToolServer])
+    """The tool servers by name; empty unless the harness `supports_tools`."""
+    user: Speaker | None = None
+    """Who speaks after the model has; None unless the harness `supports_user` and the task has one."""
 
     @property
     def prompt(self) -> str:
@@ -79,6 +109,8 @@ class Harness(Settings):
 
     supports_tools: ClassVar[bool] = False
     """Whether it can hand tools to the model."""
+    supports_user: ClassVar[bool] = False
+    """Whether it can go on with a conversation after the model has spoken."""
     needs_prompt_file: ClassVar[bool] = True
     """Whether `job.prompt_file` is written; a harness that doesn't read it saves the time."""
 

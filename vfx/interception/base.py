@@ -70,6 +70,10 @@ class Slot:
     """What the program's SDK is given; ends in `/v1`."""
     api_key: str
     """The rollout's own secret for model calls."""
+    state_url: str
+    """Where the rollout's tool and user servers find its state and its task; ends in neither `/v1` nor a slash."""
+    state_key: str
+    """Their secret there, which opens no model."""
 
 
 class Interception(ABC):

@@ -104,7 +104,7 @@ class Server:
         """Serve one rollout; afterwards its secret is dead and none of its calls is under way."""
         self._app.open(session)
         try:
-            yield Slot(f"{self.url}/v1", session.api_key)
+            yield Slot(f"{self.url}/v1", session.api_key, self.url, session.state_key)
         finally:
             with grace(CLOSE_S, "calls of a rollout to end"):
                 await self._app.close(session)

@@ -106,6 +106,8 @@ class Session:
         self.retries = RetryRecord[Any]()
         """Calls that the program may ask for again."""
         self.api_key = secrets.token_urlsafe(SECRET_BYTES)
+        self.state_key = secrets.token_urlsafe(SECRET_BYTES)
+        """Opens the state and the task to the rollout's tool servers, and no model."""
         self.error: RolloutError | None = None
         """The last call's failure, until a later call succeeds."""
         self.is_closed = False

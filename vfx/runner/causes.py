@@ -93,7 +93,7 @@ def advice(error: ErrorRecord) -> str | None:
     return None
 
 
-_ANY = frozenset({"provider", "task", "scoring", "harness", "sandbox", "interception", "tunnel"})
+_ANY = frozenset({"provider", "task", "scoring", "harness", "toolset", "user", "sandbox", "interception", "tunnel"})
 _PROVIDER = frozenset({"provider"})
 # A program often repeats in its own error what the provider told it.
 _CALLER = frozenset({"provider", "harness"})

@@ -16,7 +16,7 @@ from vfx.settings import Settings
 
 __all__ = ["EvalConfig", "Retries", "RetryKind", "StageName", "Timeouts"]
 
-RetryKind = Literal["provider", "task", "scoring", "harness", "sandbox", "interception", "tunnel"]
+RetryKind = Literal["provider", "task", "scoring", "harness", "toolset", "user", "sandbox", "interception", "tunnel"]
 StageName = Literal["setup", "rollout", "finalize", "scoring"]
 
 

@@ -7,7 +7,18 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from vfx.messages import Message, ToolCall, Usage
-from vfx.trace.record import SCHEMA_VERSION, Agent, Call, ErrorRecord, Rewrite, Score, Span, TaskRef, Trace
+from vfx.trace.record import (
+    SCHEMA_VERSION,
+    Agent,
+    Call,
+    ErrorRecord,
+    Rewrite,
+    Score,
+    SideCall,
+    Span,
+    TaskRef,
+    Trace,
+)
 
 __all__ = ["read_lines", "read_trace"]
 
@@ -62,6 +73,8 @@ def _trace(data: Mapping[str, Any]) -> Trace:
         _fields(Rewrite, {**rewrite, "before": _message(rewrite["before"]), "after": _message(rewrite["after"])})
         for rewrite in data.get("rewrites", ())
     ]
+    trace.side_calls = [_side_call(call) for call in data.get("side_calls", ())]
+    trace.state = data.get("state")
     trace.rewards = {name: _fields(Score, score) for name, score in data["rewards"].items()}
     trace.metrics = dict(data["metrics"])
     trace.errors = [_fields(ErrorRecord, error) for error in data["errors"]]
@@ -83,13 +96,23 @@ def _message(data: Mapping[str, Any]) -> Message:
 
 
 def _call(data: Mapping[str, Any]) -> Call:
+    return _fields(Call, {**data, **_exchange(data)})
+
+
+def _side_call(data: Mapping[str, Any]) -> SideCall:
+    reply = data.get("reply")
+    read = {
+        "messages": [_message(message) for message in data["messages"]],
+        "reply": None if reply is None else _message(reply),
+    }
+    return _fields(SideCall, {**data, **_exchange(data), **read})
+
+
+def _exchange(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What every exchange with a model has."""
     error = data.get("error")
-    return _fields(
-        Call,
-        {
-            **data,
-            "span": _fields(Span, data["span"]),
-            "usage": _fields(Usage, data["usage"]),
-            "error": None if error is None else _fields(ErrorRecord, error),
-        },
-    )
+    return {
+        "span": _fields(Span, data["span"]),
+        "usage": _fields(Usage, data["usage"]),
+        "error": None if error is None else _fields(ErrorRecord, error),
+    }

@@ -24,6 +24,7 @@ __all__ = [
     "ErrorRecord",
     "Rewrite",
     "Score",
+    "SideCall",
     "Span",
     "TaskRef",
     "Trace",
@@ -123,6 +124,28 @@ class Rewrite:
 
 
 @dataclass(frozen=True, slots=True)
+class SideCall:
+    """One exchange with a model that is not evaluated: a judge's, or a simulated user's. Its tokens count apart."""
+
+    purpose: str
+    """`judge` or `user`."""
+    name: str
+    """Which judge, or which user."""
+    model: str
+    endpoint: str
+    span: Span
+    messages: Sequence[Message]
+    """What it was asked."""
+    reply: Message | None = None
+    """What it answered; None when it gave no answer."""
+    usage: Usage = field(default_factory=Usage)
+    attempts: int = 1
+    """Requests that were sent for it."""
+    error: ErrorRecord | None = None
+    """Why there is no answer, or none that could be used."""
+
+
+@dataclass(frozen=True, slots=True)
 class Score:
     """One reward. A None score means: it should have been computed and was not."""
 
@@ -145,6 +168,10 @@ class Trace:
         self.calls: list[Call] = []
         self.rewrites: list[Rewrite] = []
         """What intercept hooks changed, in order."""
+        self.side_calls: list[SideCall] = []
+        """What judges and simulated users asked models, in order."""
+        self.state: Any = None
+        """The task's `state_type`, one for each rollout, as its tools left it; None when the task has none."""
         self.rewards: dict[str, Score] = {}
         self.metrics: dict[str, float | None] = {}
         self.info: dict[str, Any] = {}
@@ -241,6 +268,18 @@ class Trace:
                 _fields(rewrite) | {"before": _message(rewrite.before), "after": _message(rewrite.after)}
                 for rewrite in self.rewrites
             ],
+            "side_calls": [
+                _fields(call)
+                | {
+                    "span": _fields(call.span),
+                    "messages": [_message(message) for message in call.messages],
+                    "reply": call.reply and _message(call.reply),
+                    "usage": _fields(call.usage),
+                    "error": call.error and _fields(call.error),
+                }
+                for call in self.side_calls
+            ],
+            "state": self.state,
             "info": self.info,
             "timing": {name: _fields(span) for name, span in self.timing.items()},
         }
