@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -261,3 +262,28 @@ async def test_when_the_owner_is_killed_nothing_stays(tmp_path: Path) -> None:
     with anyio.fail_after(3):
         while any(map(is_alive, below)) or os.listdir(tmp_path):
             await anyio.sleep(0.01)
+
+
+async def test_a_program_tells_its_first_line_while_it_runs(programs: Programs) -> None:
+    program = await box(programs).start_background(["sh", "-c", "printf on; sleep 0.1; echo e; echo two; sleep 300"])
+    with anyio.fail_after(5):
+        assert await program.first_line() == "one"
+    assert program.is_running
+    await program.stop()
+
+
+async def test_one_that_ends_without_a_line_has_none(programs: Programs) -> None:
+    program = await box(programs).start_background(["printf", "no line"])
+    with anyio.fail_after(5):
+        assert await program.first_line() is None
+        await program.ended()
+
+
+async def test_a_program_reads_from_a_socket_of_ours_until_we_close_it(programs: Programs) -> None:
+    program = await box(programs).start_background(["cat"], stdin="socket")
+    assert program.stdin is not None
+    program.stdin.send(b"here you are\n")
+    with anyio.fail_after(5):
+        assert await program.first_line() == "here you are"
+        program.stdin.shutdown(socket.SHUT_WR)
+        assert (await program.wait()).is_ok

@@ -164,8 +164,13 @@ class Runtime(ABC):
         """
 
     @abstractmethod
-    async def write(self, path: str | PurePath, content: bytes | str) -> None:
+    async def write(self, path: str | PurePath, content: bytes | str, *, mode: int | None = None) -> None:
         """Write a file, and the folders above it; a relative path starts at the working directory.
+
+        Args:
+            path: Where.
+            content: Text is written as UTF-8.
+            mode: Its permissions, before it holds anything; None = the box's usual ones.
 
         Raises:
             SandboxError: It can't be written.

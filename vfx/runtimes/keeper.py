@@ -19,9 +19,10 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, NoReturn
 
-__all__ = ["GRACEFUL", "SPEC_LENGTH_BYTES", "cpu_used", "descendants", "memory_held", "remove_folder"]
+__all__ = ["GRACEFUL", "SPEC_LENGTH_BYTES", "cpu_used", "descendants", "memory_held", "remove_folder", "supervise"]
 
 GRACEFUL = b"T"
 """Sent on a control socket: end the program, SIGTERM first. A closed socket ends it without."""
@@ -33,6 +34,10 @@ KILL_BOUND_S = 5.0
 ROUND_S = 0.005
 WATCH_S = 0.1
 SPEC_LENGTH_BYTES = 8
+
+_Start = Callable[[Any, list[int], Callable[[], None]], int]
+"""Starts a program and returns its number: from what to start, what becomes its stdin, stdout and stderr, and a
+function for a child that is a copy of the supervisor to call first, which closes what is the supervisor's alone."""
 
 
 def main(parent: str) -> None:
@@ -58,7 +63,7 @@ def main(parent: str) -> None:
         # A vfx that went before it read this is noticed below.
         with contextlib.suppress(OSError):
             vfx.sendall(json.dumps({"folder": folder}).encode() + b"\n")
-        while _serve(vfx, wake, supervisors):
+        while _serve(vfx, wake, supervisors, _open_process):
             pass
     finally:
         give_up_at = time.monotonic() + 2 * KILL_BOUND_S
@@ -68,7 +73,21 @@ def main(parent: str) -> None:
         remove_folder(folder)
 
 
-def _serve(vfx: socket.socket, wake: "_Wake", supervisors: set[int]) -> bool:
+def supervise(vfx: socket.socket, start: _Start) -> None:
+    """_Start programs as vfx asks for them, each below a supervisor, until it closes the socket. Returns at once then.
+
+    Whoever started this process ends what is left below it.
+    """
+    wake = _Wake()
+    _adopt_orphans()
+    supervisors: set[int] = set()
+    gc.disable()
+    gc.freeze()
+    while _serve(vfx, wake, supervisors, start):
+        pass
+
+
+def _serve(vfx: socket.socket, wake: "_Wake", supervisors: set[int], start: _Start) -> bool:
     """Handle what has happened; returns whether vfx is still there."""
     _reap(supervisors)
     has_strays = _kill_strays(supervisors)
@@ -88,7 +107,8 @@ def _serve(vfx: socket.socket, wake: "_Wake", supervisors: set[int]) -> bool:
         pid = -1
     if pid == 0:
         vfx.close()
-        _be_supervisor(descriptors)
+        wake.close()
+        _be_supervisor(descriptors, start)
     if pid > 0:
         supervisors.add(pid)
     for descriptor in descriptors:
@@ -115,11 +135,11 @@ def _kill_strays(supervisors: set[int]) -> bool:
     return bool(strays)
 
 
-def _be_supervisor(descriptors: list[int]) -> NoReturn:
+def _be_supervisor(descriptors: list[int], start: _Start) -> NoReturn:
     code = 1
     try:
         control, *streams = descriptors
-        _Supervisor(socket.socket(fileno=control)).run(streams)
+        _Supervisor(socket.socket(fileno=control), start).run(streams)
         code = 0
     except (OSError, ValueError):
         # vfx has gone, or sent only half of what to start.
@@ -131,8 +151,9 @@ def _be_supervisor(descriptors: list[int]) -> NoReturn:
 class _Supervisor:
     """Starts one program, and stays until nothing of it is left."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, start: _Start) -> None:
         self._control = control
+        self._start = start
         self._wake = _Wake()
         _adopt_orphans()
         self._pid = 0
@@ -142,26 +163,20 @@ class _Supervisor:
     def run(self, streams: list[int]) -> None:
         spec = _read_spec(self._control)
         try:
-            process = subprocess.Popen(  # noqa: S603 - started as the harness says, never through a shell
-                [arg.encode("latin-1") for arg in spec["argv"]],
-                stdin=streams[0],
-                stdout=streams[1],
-                stderr=streams[2],
-                cwd=spec["cwd"].encode("latin-1"),
-                env={name.encode("latin-1"): value.encode("latin-1") for name, value in spec["env"].items()},
-                start_new_session=True,
-            )
+            self._pid = self._start(spec, streams, self._let_go)
         except (OSError, ValueError) as error:
             _tell(self._control, error=error.strerror if isinstance(error, OSError) else str(error))
             return
-        # Reaped here and not by its own object.
-        self._pid, process.returncode = process.pid, 0
         for stream in streams:
             os.close(stream)
         _tell(self._control, pid=self._pid)
         cause, grace = self._watch(spec["memory"], spec["cpu_seconds"], spec["grace"])
         left = self._end(grace)
         _tell(self._control, gone=True, cause=cause, left=left)
+
+    def _let_go(self) -> None:
+        self._control.close()
+        self._wake.close()
 
     def _watch(self, memory: int | None, cpu_seconds: float | None, grace: float) -> tuple[str | None, float]:
         """Wait until the program has ended or has to; returns why it has to, and how long it may take over it."""
@@ -229,17 +244,37 @@ class _Supervisor:
             return IS_LINUX or not _has_group(self._pid)
 
 
+def _open_process(spec: Any, streams: list[int], _let_go: Callable[[], None]) -> int:
+    process = subprocess.Popen(  # noqa: S603 - started as the harness says, never through a shell
+        [arg.encode("latin-1") for arg in spec["argv"]],
+        stdin=streams[0],
+        stdout=streams[1],
+        stderr=streams[2],
+        cwd=spec["cwd"].encode("latin-1"),
+        env={name.encode("latin-1"): value.encode("latin-1") for name, value in spec["env"].items()},
+        start_new_session=True,
+    )
+    # Reaped by the supervisor and not by its own object.
+    process.returncode = 0
+    return process.pid
+
+
 class _Wake:
     """Waits for a socket or the end of a child."""
 
     def __init__(self) -> None:
-        self._reader, writer = os.pipe()
-        for end in (self._reader, writer):
+        self._reader, self._writer = os.pipe()
+        for end in (self._reader, self._writer):
             os.set_blocking(end, False)
         # A handler and not SIG_IGN, which programs would inherit. Ctrl-C is the business of vfx.
         for signum in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(signum, _ignore)
-        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(-1)
+        for end in (self._reader, self._writer):
+            os.close(end)
 
     def wait(self, other: socket.socket | None, seconds: float | None) -> bool:
         """Wait for at most so many seconds, None = without bound; returns whether `other` is readable."""

@@ -20,6 +20,7 @@ class Tail:
         self.is_cut = False
         """True when its beginning was dropped."""
         self.ended = anyio.Event()
+        self._news = anyio.Event()
         self._limit = limit
         self._kept = bytearray()
 
@@ -29,8 +30,19 @@ class Tail:
             self._kept += piece
             if len(self._kept) > 2 * self._limit:
                 self._trim()
+            self._news.set()
+            self._news = anyio.Event()
         self._trim()
         self.ended.set()
+        self._news.set()
+
+    async def first_line(self) -> str | None:
+        """Wait for the first line of what is kept, without its end; None when the pipe ends before."""
+        while b"\n" not in self._kept:
+            if self.ended.is_set():
+                return None
+            await self._news.wait()
+        return self._kept.partition(b"\n")[0].decode("utf-8", "replace")
 
     def _trim(self) -> None:
         excess = len(self._kept) - self._limit

@@ -39,8 +39,8 @@ class ProgramSpec:
     argv: Sequence[str]
     cwd: Path
     env: Mapping[str, str]
-    stdin: bytes | None = None
-    """None = nothing to read."""
+    stdin: bytes | Literal["socket"] | None = None
+    """What it reads; "socket": one whose other end is `Program.stdin`. None = nothing."""
     memory_bytes: int | None = None
     cpu_seconds: float | None = None
     stop_grace: float = 1.0
@@ -105,8 +105,12 @@ class Programs:
         """
         return (await self._running_keeper()).folder
 
-    async def start(self, spec: ProgramSpec) -> "Program":
+    async def start(self, spec: ProgramSpec, forked_by: "Program | None" = None) -> "Program":
         """Start a program.
+
+        Args:
+            spec: What to start.
+            forked_by: A program with `stdin="socket"` that starts others, see `keeper.supervise`; None = the keeper.
 
         Raises:
             SandboxError: It can't be started.
@@ -119,12 +123,14 @@ class Programs:
         except ValueError as error:
             raise SandboxError(f"cannot start {name!r}: {error}") from error
         running = await self._running_keeper()
-        if self._group is None:
+        starter = running.socket if forked_by is None else forked_by.stdin
+        if self._group is None or starter is None:
             raise SandboxError(f"cannot start {name!r}: the run is over")
         try:
-            program = await running.start(spec)
+            program = await _hand_over(spec, starter)
         except OSError as error:
-            self._keeper = None
+            if forked_by is None:
+                self._keeper = None
             raise SandboxError(f"cannot start {name!r}: {error}") from error
         self._live.add(program)
         self._group.start_soon(self._follow, program, name=f"program {name}")
@@ -161,8 +167,8 @@ class _Keeper:
 
     def __init__(self) -> None:
         self.folder = Path()
-        self._socket, self._theirs = socket.socketpair()
-        self._socket.settimeout(0)
+        self.socket, self._theirs = socket.socketpair()
+        self.socket.settimeout(0)
         self._process: Process | None = None
 
     async def launch(self) -> None:
@@ -180,37 +186,16 @@ class _Keeper:
                     start_new_session=True,
                 )
             with anyio.fail_after(KEEPER_START_S):
-                report = json.loads(await read_line(self._socket.fileno()))
+                report = json.loads(await read_line(self.socket.fileno()))
         except (OSError, ValueError) as error:
             raise SandboxError(f"programs can't be started: {error or type(error).__name__}") from error
         if "error" in report:
             raise SandboxError(f"no scratch folder: {report['error']}")
         self.folder = Path(report["folder"])
 
-    async def start(self, spec: ProgramSpec) -> "Program":
-        """Have a program's supervisor forked.
-
-        Raises:
-            OSError: No descriptors or no keeper are left.
-        """
-        with ExitStack() as theirs:
-            program = Program(spec)
-            try:
-                descriptors = program.open(theirs)
-                while True:
-                    try:
-                        socket.send_fds(self._socket, [b"+"], descriptors)
-                    except BlockingIOError:
-                        await anyio.wait_writable(self._socket)
-                    else:
-                        return program
-            except BaseException:
-                program.close()
-                raise
-
     async def close(self) -> None:
         """Let it end all that runs below it, and end."""
-        self._socket.close()
+        self.socket.close()
         if self._process is None:
             return
         with grace(2 * KILL_BOUND_S, "programs to end", is_release=True):
@@ -221,6 +206,28 @@ class _Keeper:
                 await anyio.to_thread.run_sync(keeper.remove_folder, str(self.folder))
 
 
+async def _hand_over(spec: ProgramSpec, starter: socket.socket) -> "Program":
+    """Have a program's supervisor forked by the process at the other end of `starter`.
+
+    Raises:
+        OSError: No descriptors are left, or that process is not.
+    """
+    with ExitStack() as theirs:
+        program = Program(spec)
+        try:
+            descriptors = program.open(theirs)
+            while True:
+                try:
+                    socket.send_fds(starter, [b"+"], descriptors)
+                except BlockingIOError:
+                    await anyio.wait_writable(starter)
+                else:
+                    return program
+        except BaseException:
+            program.close()
+            raise
+
+
 class Program(BackgroundProgram):
     """One program, by its supervisor's reports and its output."""
 
@@ -228,6 +235,8 @@ class Program(BackgroundProgram):
         self._spec = spec
         self._ours = ExitStack()
         self._control: socket.socket | None = None
+        self.stdin: socket.socket | None = None
+        """Our end of its stdin, which does not block; None when that is no socket, and after the program's end."""
         self._stdout = Tail(spec.max_output_bytes)
         self._stderr = Tail(spec.max_output_bytes)
         self._pid = 0
@@ -243,7 +252,7 @@ class Program(BackgroundProgram):
         self._control = self._ours.enter_context(control)
         control.settimeout(0)
         theirs.enter_context(other)
-        descriptors = [other.fileno(), readable(self._spec.stdin, theirs)]
+        descriptors = [other.fileno(), self._open_stdin(theirs)]
         for tail in (self._stdout, self._stderr):
             reader, writer = os.pipe()
             self._ours.callback(os.close, reader)
@@ -253,10 +262,18 @@ class Program(BackgroundProgram):
             descriptors.append(writer)
         return descriptors
 
+    def _open_stdin(self, theirs: ExitStack) -> int:
+        if self._spec.stdin != "socket":
+            return readable(self._spec.stdin, theirs)
+        ours, other = socket.socketpair()
+        self.stdin = self._ours.enter_context(ours)
+        ours.settimeout(0)
+        return theirs.enter_context(other).fileno()
+
     def close(self) -> None:
         """Close our ends of the channels."""
         self._ours.close()
-        self._control = None
+        self._control = self.stdin = None
         self._answered.set()
         self._ended.set()
 
@@ -324,6 +341,19 @@ class Program(BackgroundProgram):
     def output(self) -> str:
         """See `BackgroundProgram.output`."""
         return self._stdout.text + self._stderr.text
+
+    @property
+    def stderr(self) -> str:
+        """The last part of what it has written there so far."""
+        return self._stderr.text
+
+    async def ended(self) -> None:
+        """Wait for its end, however it comes."""
+        await self._ended.wait()
+
+    async def first_line(self) -> str | None:
+        """Wait for the first line on its stdout, without its end; None when stdout ends before."""
+        return await self._stdout.first_line()
 
     @property
     def is_running(self) -> bool:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import anyio
 import anyio.to_thread
@@ -86,17 +86,32 @@ class SubprocessRuntime(Runtime):
                 self._running.discard(program)
 
     async def start_background(
-        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | PurePath | None = None
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | PurePath | None = None,
+        stdin: bytes | Literal["socket"] | None = None,
+        forked_by: Program | None = None,
     ) -> Program:
-        """See `Runtime.start_background`."""
-        return await self._start(argv, env, cwd, None)
+        """See `Runtime.start_background`.
+
+        Args:
+            argv: The program and its arguments.
+            env: Variables on top of the box's own.
+            cwd: The folder it starts in.
+            stdin: See `ProgramSpec.stdin`.
+            forked_by: See `Programs.start`.
+        """
+        return await self._start(argv, env, cwd, stdin, forked_by)
 
     async def _start(
         self,
         argv: Sequence[str],
         env: Mapping[str, str] | None,
         cwd: str | PurePath | None,
-        stdin: bytes | None,
+        stdin: bytes | Literal["socket"] | None,
+        forked_by: Program | None = None,
     ) -> Program:
         settings, folder = self._settings, await self.workdir()
         inherited = {name: os.environ[name] for name in (*INHERITED, *settings.env) if name in os.environ}
@@ -111,7 +126,7 @@ class SubprocessRuntime(Runtime):
             stop_grace=settings.stop_grace,
             max_output_bytes=settings.max_output_bytes,
         )
-        program = await self._programs.start(spec)
+        program = await self._programs.start(spec, forked_by)
         self._running.add(program)
         return program
 
@@ -122,11 +137,14 @@ class SubprocessRuntime(Runtime):
         except OSError as error:
             raise SandboxError(f"cannot read {path}: {error.strerror}") from error
 
-    async def write(self, path: str | PurePath, content: bytes | str) -> None:
+    async def write(self, path: str | PurePath, content: bytes | str, *, mode: int | None = None) -> None:
         """See `Runtime.write`."""
         target = anyio.Path(await self.workdir() / path)
         try:
             await target.parent.mkdir(parents=True, exist_ok=True)
+            if mode is not None:
+                await target.touch(mode)
+                await target.chmod(mode)
             await target.write_bytes(content.encode() if isinstance(content, str) else content)
         except OSError as error:
             raise SandboxError(f"cannot write {path}: {error.strerror}") from error
