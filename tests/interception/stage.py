@@ -10,6 +10,7 @@ import anyio
 import httpx
 
 from tests.support.provider import Provider, Reply, scripted_provider
+from vfx.authoring.state import State
 from vfx.clients.base import HttpSettings
 from vfx.clients.http import HttpClient
 from vfx.interception.base import Slot
@@ -26,10 +27,13 @@ def new_session(
     sampling: Sampling | None = None,
     limits: Limits | None = None,
     find_stop: Callable[[], Awaitable[str | None]] | None = None,
+    state: State | None = None,
+    data: Mapping[str, Any] | None = None,
 ) -> Session:
     """The session of a fresh rollout of model `m`."""
-    task = TaskRef(type="T", key="k", occurrence=0, data={})
+    task = TaskRef(type="T", key="k", occurrence=0, data=data or {})
     trace = Trace(id="t", task=task, rollout=0, agent=Agent("m", {}, {}))
+    trace.state = state
     chosen = sampling or Sampling()
     return Session(trace, model="m", sampling=chosen, endpoint="http://provider", limits=limits, find_stop=find_stop)
 

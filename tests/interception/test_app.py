@@ -127,7 +127,7 @@ async def test_a_wrong_method_is_told_the_right_one(method: str, path: str, allo
     assert (response.status_code, response.headers["allow"]) == (405, allowed)
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/chat/completions/", "/v1/embeddings", "/state", "/health/x"])
+@pytest.mark.parametrize("path", ["/", "/v1", "/v1/chat/completions/", "/v1/embeddings", "/states", "/health/x"])
 async def test_unknown_paths_are_not_found(path: str) -> None:
     async with staged() as stage:
         response = await ask(stage, {}, "GET", path)

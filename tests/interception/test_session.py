@@ -1,7 +1,7 @@
 import pytest
 
 from tests.interception.stage import new_session
-from vfx.errors import InterceptionError, ProviderError, TaskError
+from vfx.errors import DriftError, InterceptionError, ProviderError, TaskError
 from vfx.interception.session import Limits, Refusal, Session, Turn
 from vfx.messages import Completion, Message, Usage
 
@@ -113,6 +113,15 @@ def test_given_up_rollout_refuses_and_is_not_stopped() -> None:
     assert session.trace.stop_condition is None
 
 
+def test_drift_is_for_good_whatever_is_answered_after_it() -> None:
+    session = new_session()
+    drifting, other = admitted(session), admitted(session, "asked at the same time")
+    session.fail(drifting, drift := DriftError("drift: it differs", is_final=True))
+    session.commit(other, answer())
+    assert session.error is drift
+    assert session.admit() == Refusal("drift: it differs", is_stop=False)
+
+
 def test_first_stop_condition_stays() -> None:
     session = new_session()
     first, second = admitted(session), admitted(session)
@@ -135,3 +144,34 @@ def test_secrets_are_long_and_differ() -> None:
     secrets = {new_session().api_key for _ in range(50)}
     assert len(secrets) == 50
     assert min(map(len, secrets)) >= 32
+
+
+def failed(session: Session, status: int = 500, *, attempts: int = 2, turn: Turn | None = None) -> None:
+    turn = turn or admitted(session)
+    turn.attempts = attempts
+    session.fail(turn, ProviderError("no", status=status))
+
+
+def test_the_same_failure_again_and_again_is_taken_for_the_next_one_too() -> None:
+    session = new_session()
+    for _ in range(3):
+        assert not session.fails_for_good
+        failed(session)
+    assert session.fails_for_good
+    session.commit(admitted(session), answer())
+    assert not session.fails_for_good
+
+
+def test_failures_that_differ_or_were_not_tried_again_or_came_together_may_pass() -> None:
+    session = new_session()
+    for status in (500, 503, 500):
+        failed(session, status)
+    assert not session.fails_for_good
+    session = new_session()
+    for _ in range(3):
+        failed(session, attempts=1)
+    assert not session.fails_for_good
+    session = new_session()
+    for turn in [admitted(session) for _ in range(3)]:
+        failed(session, turn=turn)
+    assert not session.fails_for_good

@@ -8,7 +8,6 @@ same 401.
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from hmac import compare_digest
 
 import anyio
@@ -17,9 +16,12 @@ from vfx.clients.base import Client
 from vfx.dialects.base import Dialect
 from vfx.dialects.routes import ANTHROPIC, CHAT, DIALECTS
 from vfx.errors import InterceptionError, RolloutError, attributed
+from vfx.interception.access import deny, digest, given_secret, is_json
 from vfx.interception.exchange import BodyTooLargeError, Exchange, Receive, Scope, Send
+from vfx.interception.pulse import Heart
 from vfx.interception.relay import Relay
 from vfx.interception.session import Session
+from vfx.interception.state import STATE_METHODS, StateRoutes
 from vfx.redaction import redact
 
 __all__ = ["App"]
@@ -37,11 +39,10 @@ class _Place:
     """A rollout that this server serves."""
 
     session: Session
-    running: set[anyio.CancelScope] = field(default_factory=set[anyio.CancelScope])
+    running: set[Exchange] = field(default_factory=set[Exchange])
     """Its requests that are being served."""
-    emptied: anyio.Event = field(default_factory=anyio.Event)
-    """Set when the rollout has ended and none is left."""
-    is_open: bool = True
+    emptied: anyio.Event | None = None
+    """Set when none is left; None as long as the rollout has not ended."""
 
 
 class App:
@@ -55,7 +56,9 @@ class App:
             keep_alive: Seconds of a provider's silence after which a stream gets a comment.
             max_body_bytes: Bound on a request; None = unbounded.
         """
-        relay = Relay(client, keep_alive=keep_alive)
+        self.heart = Heart(keep_alive)
+        """Must be beating for streams to be kept alive."""
+        relay = Relay(client, self.heart)
         self._max_body_bytes = max_body_bytes
         self._actions: dict[str, tuple[str, Action]] = {
             "/v1/models": ("GET", relay.list_models),
@@ -63,21 +66,24 @@ class App:
         self._actions[COUNT_TOKENS] = ("POST", relay.count_tokens)
         self._actions |= dict.fromkeys(DIALECTS, ("POST", relay.complete))
         self._places: dict[bytes, _Place] = {}
+        self._states = StateRoutes()
         self._running: set[anyio.CancelScope] = set()
         self.hosts = set(LOOPBACK)
         """Names under which programs reach this server."""
 
     def open(self, session: Session) -> None:
         """Serve the rollout of `session` from now on."""
-        self._places[_digest(session.api_key.encode())] = _Place(session)
+        self._places[digest(session.api_key.encode())] = _Place(session)
+        self._states.open(session)
 
     async def close(self, session: Session) -> None:
-        """Serve it no longer: its secret is dead, and its requests under way are cancelled before this returns."""
-        place = self._places.pop(_digest(session.api_key.encode()))
-        place.is_open = False
+        """Serve it no longer: its secrets are dead, and its requests under way are cancelled before this returns."""
+        self._states.close(session)
+        place = self._places.pop(digest(session.api_key.encode()))
         if place.running:
-            for scope in place.running:
-                scope.cancel()
+            place.emptied = anyio.Event()
+            for exchange in place.running:
+                exchange.dismiss()
             await place.emptied.wait()
 
     def cancel(self) -> None:
@@ -87,36 +93,38 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        exchange = Exchange(scope, receive, send, anyio.create_task_group())
+        exchange = Exchange(scope, receive, send)
         exchange.dialect = _dialect(exchange)
         exchange.max_body_bytes = self._max_body_bytes
         try:
-            with attributed(InterceptionError, "interception"):
-                async with exchange.group as group:
-                    self._running.add(group.cancel_scope)
-                    await self._serve(exchange)
-                    group.cancel_scope.cancel()
+            with attributed(InterceptionError, "interception"), exchange.cancel_scope as running:
+                self._running.add(running)
+                await self._serve(exchange)
+            if exchange.is_dismissed and not exchange.is_started:
+                await deny(exchange)
         except RolloutError as error:
             log.error("a request failed here: %s", error, exc_info=error)  # noqa: TRY400 - the cause is chained
             if not exchange.is_started:
                 await exchange.refuse(500, redact(str(error)), type="server_error", x_should_retry="false")
         finally:
-            self._running.discard(exchange.group.cancel_scope)
+            self._running.discard(exchange.cancel_scope)
+            exchange.end()
 
     async def _serve(self, exchange: Exchange) -> None:
         if not self._is_from_here(exchange):
             await exchange.refuse(403, "this host or origin may not call this endpoint")
         elif exchange.path == "/health":
             await self._tell_health(exchange)
+        elif exchange.path in STATE_METHODS:
+            await self._states.serve(exchange)
         elif exchange.path not in self._actions:
             await exchange.refuse(404, "no such path", code="not_found")
         elif exchange.method != (method := self._actions[exchange.path][0]):
             await exchange.refuse(405, f"this path takes {method} only", allow=method)
-        elif method == "POST" and not _is_json(exchange):
-            # Browsers send other types, and none, to any host without asking it first.
+        elif method == "POST" and not is_json(exchange):
             await exchange.refuse(415, "the content type must be application/json")
         elif (place := self._authenticate(exchange)) is None:
-            await _deny(exchange)
+            await deny(exchange)
         else:
             await self._act(exchange, place)
 
@@ -128,18 +136,15 @@ class App:
 
     async def _act(self, exchange: Exchange, place: _Place) -> None:
         action = self._actions[exchange.path][1]
-        with anyio.CancelScope() as scope:
-            place.running.add(scope)
-            try:
-                await action(exchange, place.session)
-            except BodyTooLargeError:
-                await _refuse_body(exchange, place.session)
-            finally:
-                place.running.discard(scope)
-                if not place.running and not place.is_open:
-                    place.emptied.set()
-        if scope.cancelled_caught and not exchange.is_started:
-            await _deny(exchange)
+        place.running.add(exchange)
+        try:
+            await action(exchange, place.session)
+        except BodyTooLargeError:
+            await _refuse_body(exchange, place.session)
+        finally:
+            place.running.discard(exchange)
+            if not place.running and place.emptied is not None:
+                place.emptied.set()
 
     def _is_from_here(self, exchange: Exchange) -> bool:
         """True unless a web page or a rebound name leads here, which a browser would follow with a user's rights."""
@@ -149,17 +154,11 @@ class App:
         return _hostname(exchange.headers.get(b"host", b"").decode("latin-1")) in self.hosts
 
     def _authenticate(self, exchange: Exchange) -> _Place | None:
-        scheme, _, given = exchange.headers.get(b"authorization", b"").partition(b" ")
-        secret = given.strip() if scheme.lower() == b"bearer" else exchange.headers.get(b"x-api-key", b"")
-        place = self._places.get(_digest(secret))
+        secret = given_secret(exchange)
+        place = self._places.get(digest(secret))
         if place is None or not compare_digest(secret, place.session.api_key.encode()):
             return None
         return place
-
-
-def _digest(secret: bytes) -> bytes:
-    # What a look-up's timing tells about a digest tells nothing about the secret.
-    return blake2b(secret, digest_size=16).digest()
 
 
 def _dialect(exchange: Exchange) -> Dialect:
@@ -172,20 +171,6 @@ def _hostname(authority: str) -> str:
     if authority.startswith("["):
         return authority[1:].partition("]")[0].lower()
     return authority.partition(":")[0].lower()
-
-
-def _is_json(exchange: Exchange) -> bool:
-    return exchange.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() == b"application/json"
-
-
-async def _deny(exchange: Exchange) -> None:
-    await exchange.refuse(
-        401,
-        "this key opens nothing here",
-        type="authentication_error",
-        code="invalid_api_key",
-        www_authenticate="Bearer",
-    )
 
 
 async def _refuse_body(exchange: Exchange, session: Session) -> None:

@@ -6,18 +6,15 @@ and with it every other rollout of the process.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
-from anyio import to_thread
-
+from vfx._concurrency import LARGE_BODY, off_the_loop
+from vfx.interception.pieces import AT_ONCE, join
 from vfx.interception.prompts import Beginning, PromptMemory
 
 __all__ = ["LARGE_BODY", "Document", "Listing", "off_the_loop", "parse", "serialise"]
-
-LARGE_BODY = 256 * 1024
-"""Bytes from which on a body is worth a thread: parsing takes about 2 ms per megabyte, waiting for a thread less."""
 
 PIECEWISE_FROM = 1 << 20
 # Deep enough for a picture within a part of a tool's result within a message.
@@ -25,8 +22,6 @@ PIECEWISE_DEPTH = 6
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
-
-Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
@@ -101,19 +96,22 @@ class Document:
                 edits += [(start, end, _dumps(value)) for start, end in self._spans[name]]
         if added:
             edits.append((self._end, self._end, ("," if self.body else "") + ",".join(added)))
-        return self._splice(sorted(edits)) if edits else self._raw
+        return join(self._spliced(sorted(edits))) if edits else self._raw
 
-    def _splice(self, edits: Iterable[tuple[int, int, str]]) -> bytes:
-        pieces: list[bytes] = []
+    def _spliced(self, edits: Iterable[tuple[int, int, str]]) -> Iterator[bytes | memoryview]:
         position = 0
         for start, end, new in edits:
-            pieces += [self._slice(position, start), new.encode("ascii")]
+            yield from self._slices(position, start)
+            yield new.encode("ascii")
             position = end
-        pieces.append(self._slice(position, None))
-        return b"".join(pieces)
+        yield from self._slices(position, len(self._raw if self._text is None else self._text))
 
-    def _slice(self, start: int, end: int | None) -> bytes:
-        return self._raw[start:end] if self._text is None else self._text[start:end].encode("utf-8")
+    def _slices(self, start: int, end: int) -> Iterator[bytes | memoryview]:
+        if self._text is None:
+            yield memoryview(self._raw)[start:end]
+        else:
+            for position in range(start, end, AT_ONCE):
+                yield self._text[position : min(position + AT_ONCE, end)].encode("utf-8")
 
 
 class _Reader:
@@ -238,8 +236,3 @@ def _dumps(value: Any) -> str:
 def _is_same(value: Any, other: Any) -> bool:
     # 1, 1.0 and true are equal to Python, but not to a provider.
     return value is other or (isinstance(value, str) and value == other)
-
-
-async def off_the_loop(work: Callable[[], Result], body_bytes: int) -> Result:
-    """What `work` gives, in a thread when the body that it works on is large."""
-    return await to_thread.run_sync(work) if body_bytes > LARGE_BODY else work()

@@ -1,18 +1,22 @@
 """One HTTP request and its response over ASGI, down to what this endpoint needs of it."""
 
+import io
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from anyio.abc import TaskGroup
+import anyio
 
 from vfx.dialects.base import Dialect
 from vfx.dialects.routes import CHAT
 
-__all__ = ["BodyTooLargeError", "Exchange", "Receive", "Scope", "Send", "error_headers"]
+__all__ = ["HUNG_UP", "JSON_TYPE", "BodyTooLargeError", "Exchange", "Receive", "Scope", "Send", "error_headers"]
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+HUNG_UP = "vfx.hung_up"
+"""Under this name an ASGI scope holds what the server calls when a program goes away before it is served."""
 
 JSON_TYPE = ("content-type", "application/json")
 
@@ -25,12 +29,16 @@ class Exchange:
     """What a program asked, and the way back to it."""
 
     __slots__ = (
+        "_is_gone",
+        "_on_hang_up",
         "_receive",
+        "_scope",
         "_send",
+        "cancel_scope",
         "dialect",
-        "group",
         "header_lines",
         "headers",
+        "is_dismissed",
         "is_started",
         "max_body_bytes",
         "method",
@@ -38,11 +46,18 @@ class Exchange:
         "query",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, group: TaskGroup) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._scope = scope
         self._receive = receive
         self._send = send
-        self.group = group
-        """For tasks that last as long as the exchange."""
+        self._is_gone = False
+        self._on_hang_up: Callable[[], object] | None = None
+        # Called by the server, since a task that waits for it would cost as much as the rest of a small exchange.
+        scope[HUNG_UP] = self._hang_up
+        self.cancel_scope = anyio.CancelScope()
+        """The exchange runs in it."""
+        self.is_dismissed = False
+        """True when it was cancelled since its rollout has ended."""
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.query = bytes(scope.get("query_string", b"")).decode("latin-1")
@@ -67,28 +82,38 @@ class Exchange:
         announced = self.headers.get(b"content-length", b"")
         if max_bytes is not None and announced.isdigit() and int(announced) > max_bytes:
             raise BodyTooLargeError
-        pieces: list[bytes] = []
-        num_bytes = 0
+        whole = io.BytesIO()
         while True:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 return None
-            pieces.append(message.get("body", b""))
-            num_bytes += len(pieces[-1])
-            if max_bytes is not None and num_bytes > max_bytes:
+            # Written as they come: joining all at the end would hold up everyone else.
+            whole.write(message.get("body", b""))
+            if max_bytes is not None and whole.tell() > max_bytes:
                 raise BodyTooLargeError
             if not message.get("more_body"):
-                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+                return whole.getvalue()
 
-    async def hung_up(self) -> None:
-        """Wait until the program goes away. Only once the body has been read."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+    def on_hang_up(self, action: Callable[[], object]) -> None:
+        """Have `action` called when the program goes away, or at once if it has gone."""
+        self._on_hang_up = action
+        if self._is_gone:
+            action()
 
-    async def cancel_on_hang_up(self) -> None:
-        """Cancel the exchange's group when the program goes away. Only once the body has been read."""
-        await self.hung_up()
-        self.group.cancel_scope.cancel()
+    def _hang_up(self) -> None:
+        self._is_gone = True
+        if self._on_hang_up is not None:
+            self._on_hang_up()
+
+    def dismiss(self) -> None:
+        """Cancel it: its rollout has ended."""
+        self.is_dismissed = True
+        self.cancel_scope.cancel()
+
+    def end(self) -> None:
+        """It is over: the server has nobody to call any more."""
+        self._on_hang_up = None
+        self._scope.pop(HUNG_UP, None)
 
     async def start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         """Send status and headers."""

@@ -1,5 +1,6 @@
 """The way of one answer to everyone who asked for it: the first attempt, and those that join it or come later."""
 
+import math
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 
@@ -11,13 +12,32 @@ __all__ = ["Outlet"]
 
 
 class Outlet:
-    """Passes an answer on as it comes, and keeps it for those who ask again."""
+    """Passes an answer on as it comes, and keeps it for those who ask again.
 
-    def __init__(self, exchange: Exchange) -> None:
+    It cancels the call when everyone who waited for the answer has gone, and nobody came in time to ask again.
+    """
+
+    __slots__ = (
+        "_callers",
+        "_came",
+        "_dialect",
+        "_first",
+        "_grace",
+        "_headers",
+        "_news",
+        "_pieces",
+        "_running",
+        "_status",
+        "is_complete",
+        "is_ended",
+    )
+
+    def __init__(self, exchange: Exchange, *, grace: float) -> None:
         """See the class.
 
         Args:
             exchange: The request that the call is made for.
+            grace: Seconds in which somebody may ask again.
         """
         self._first: Exchange | None = exchange
         self._dialect = exchange.dialect
@@ -25,9 +45,10 @@ class Outlet:
         self._headers: list[tuple[str, str]] = []
         self._pieces: list[bytes] = []
         self._callers = 1
-        self._news = anyio.Event()
-        self._came = anyio.Event()
-        self._left = anyio.Event()
+        self._grace = grace
+        self._running: anyio.CancelScope | None = exchange.cancel_scope
+        self._news = _Bell()
+        self._came = _Bell()
         self.is_ended = False
         """True when nothing more comes."""
         self.is_complete = False
@@ -51,14 +72,14 @@ class Outlet:
     async def start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         """Send status and headers."""
         self._status, self._headers = status, list(headers)
-        self._tell()
+        self._news.ring()
         if self._first is not None:
             await self._first.start(status, self._headers)
 
     async def write(self, piece: bytes) -> None:
         """Send a piece of the body."""
         self._pieces.append(piece)
-        self._tell()
+        self._news.ring()
         if self._first is not None:
             await self._first.write(piece)
 
@@ -87,40 +108,27 @@ class Outlet:
         """Nothing more comes; an answer that was not finished ends broken for everyone."""
         self.is_ended = True
         # Whoever comes later needs the bytes, not the connection that the first came by.
-        self._first = None
-        self._tell()
-
-    def _tell(self) -> None:
-        self._news.set()
-        self._news = anyio.Event()
+        self._first = self._running = None
+        self._news.ring()
 
     async def wanted(self) -> None:
         """Wait until somebody waits for the answer."""
         while not self._callers:
             await self._came.wait()
 
-    async def deserted(self, grace: float) -> None:
-        """Wait until nobody has been waiting for the answer for `grace` seconds."""
-        while True:
-            while self._callers:
-                await self._left.wait()
-            with anyio.move_on_after(grace) as waiting:
-                await self.wanted()
-            if waiting.cancelled_caught:
-                return
-
     def leave(self) -> None:
         """One who waited has gone."""
         self._callers -= 1
-        self._left.set()
-        self._left = anyio.Event()
+        if not self._callers and self._running is not None:
+            self._running.deadline = anyio.current_time() + self._grace
 
     @asynccontextmanager
     async def joined(self) -> AsyncGenerator[None]:
         """One more waits for the answer."""
         self._callers += 1
-        self._came.set()
-        self._came = anyio.Event()
+        self._came.ring()
+        if self._running is not None:
+            self._running.deadline = math.inf
         try:
             yield
         finally:
@@ -144,3 +152,22 @@ class Outlet:
                 await self._news.wait()
             if self.is_complete:
                 await exchange.finish()
+
+
+class _Bell:
+    """Wakes those who wait for the next time that something happens; costs nothing while nobody does."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event: anyio.Event | None = None
+
+    def ring(self) -> None:
+        event, self._event = self._event, None
+        if event is not None:
+            event.set()
+
+    async def wait(self) -> None:
+        if self._event is None:
+            self._event = anyio.Event()
+        await self._event.wait()

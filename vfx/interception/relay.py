@@ -12,6 +12,7 @@ from vfx.interception.document import LARGE_BODY, Document, Listing, off_the_loo
 from vfx.interception.exchange import Exchange
 from vfx.interception.headers import passing
 from vfx.interception.outlet import Outlet
+from vfx.interception.pulse import Heart
 from vfx.interception.retries import KeyReusedError, Mark, digest_of
 from vfx.interception.session import Refusal, Session, Turn
 from vfx.messages import Message
@@ -33,9 +34,9 @@ class _Ongoing:
 class Relay:
     """Passes calls on to one client."""
 
-    def __init__(self, client: Client, *, keep_alive: float) -> None:
+    def __init__(self, client: Client, heart: Heart) -> None:
         self._client = client
-        self._keep_alive = keep_alive
+        self._heart = heart
 
     async def list_models(self, exchange: Exchange, session: Session) -> None:
         """Pass on a listing of the provider's models; never a turn, whatever `session` is at."""
@@ -47,7 +48,7 @@ class Relay:
         raw = await exchange.read_body()
         if raw is None:
             return
-        exchange.group.start_soon(exchange.cancel_on_hang_up, name="hang-up")
+        exchange.on_hang_up(exchange.cancel_scope.cancel)
         try:
             document = await off_the_loop(partial(Document, raw), len(raw))
         except ValueError as error:
@@ -85,7 +86,7 @@ class Relay:
             await exchange.refuse(422, text, code="idempotency_key_reused", x_should_retry="false")
             return
         if earlier is not None:
-            exchange.group.start_soon(exchange.cancel_on_hang_up, name="hang-up")
+            exchange.on_hang_up(exchange.cancel_scope.cancel)
             if await self._answer_again(exchange, session, earlier.call):
                 return
         await self._answer(exchange, session, mark, read)
@@ -108,12 +109,11 @@ class Relay:
         if isinstance(turn, Refusal):
             await refuse_turn(exchange, turn)
             return
-        outlet = Outlet(exchange)
+        outlet = Outlet(exchange, grace=GRACE_S if mark.is_announced and not read.is_stream else 0.0)
         attempt = session.retries.add(mark, read.digest, _Ongoing(outlet, turn))
-        grace = GRACE_S if mark.is_announced and not read.is_stream else 0.0
-        exchange.group.start_soon(_accompany, exchange, session, attempt.call, grace, name="hang-up")
+        exchange.on_hang_up(partial(_leave, session, attempt.call))
         try:
-            await Call(self._client, self._keep_alive, exchange, outlet, session, turn).run(read)
+            await Call(self._client, self._heart, exchange, outlet, session, turn).run(read)
         finally:
             outlet.end()
             # The turn stays for as long as it may be asked for again; what it was asked does not.
@@ -122,14 +122,11 @@ class Relay:
             session.retries.end(attempt, time.monotonic(), is_served=is_served, size=outlet.size)
 
 
-async def _accompany(exchange: Exchange, session: Session, ongoing: _Ongoing, grace: float) -> None:
-    """End a call when everyone who waited for its answer has gone, and nobody came in time to ask again."""
-    await exchange.hung_up()
+def _leave(session: Session, ongoing: _Ongoing) -> None:
+    """The program that asked first has gone."""
     ongoing.outlet.leave()
     if not ongoing.outlet.is_wanted:
         session.suspend(ongoing.turn)
-    await ongoing.outlet.deserted(grace)
-    exchange.group.cancel_scope.cancel()
 
 
 def _read_request(exchange: Exchange, session: Session, raw: bytes) -> ReadRequest:

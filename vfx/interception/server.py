@@ -19,7 +19,8 @@ from vfx.clients.base import Client
 from vfx.errors import InterceptionError, attributed
 from vfx.interception.app import App
 from vfx.interception.base import Slot
-from vfx.interception.memory import return_large_blocks
+from vfx.interception.exchange import HUNG_UP
+from vfx.interception.memory import collect_less_often, return_large_blocks
 from vfx.interception.session import Session
 from vfx.interception.tunnel import OpenTunnel, tunnelled
 
@@ -55,6 +56,7 @@ class Server:
             max_body_bytes: Bound on a request; None = unbounded.
         """
         return_large_blocks()
+        collect_less_often()
         self._app = App(client, keep_alive=keep_alive, max_body_bytes=max_body_bytes)
         self._open_tunnel = open_tunnel
         self._stopping = anyio.Event()
@@ -77,7 +79,10 @@ class Server:
                     # Rollouts that are being cancelled too still need it: only its owner knows when they are done.
                     scope.shield = True
                     task_status.started()
-                    await self._stopping.wait()
+                    async with anyio.create_task_group() as group:
+                        group.start_soon(self._app.heart.beat, name="keep-alive")
+                        await self._stopping.wait()
+                        group.cancel_scope.cancel()
         except InterceptionError as error:
             if not self.is_up:
                 raise
@@ -127,13 +132,29 @@ async def _listening(app: App) -> AsyncGenerator[str]:
         listener.close()
 
 
+class _Protocol(HttpToolsProtocol):
+    """Tells whoever serves a request when the program goes away."""
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        # Reading may have been held back for the body; what is not read does not tell of its end either.
+        if not self.pipeline:
+            self.flow.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        cycle = self.cycle
+        if cycle and cycle.disconnected and (hung_up := cycle.scope.get(HUNG_UP)) is not None:
+            hung_up()
+
+
 class _Uvicorn(uvicorn.Server):
     """Only its protocol and its start: no signal handlers, no task of its own."""
 
     def __init__(self, app: App) -> None:
         config = uvicorn.Config(
             app,
-            http=HttpToolsProtocol,
+            http=_Protocol,
             ws="none",
             lifespan="off",
             interface="asgi3",

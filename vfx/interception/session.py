@@ -8,10 +8,11 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from vfx.dialects.base import Earlier
-from vfx.errors import InterceptionError, ProviderError, RolloutError
+from vfx.errors import DriftError, InterceptionError, ProviderError, RolloutError
 from vfx.interception.prompts import PromptMemory
 from vfx.interception.retries import RetryRecord
 from vfx.interception.rewriting import Rewriter
@@ -21,6 +22,8 @@ from vfx.trace.record import Call, ErrorRecord, Span, Trace
 __all__ = ["Limits", "Refusal", "Session", "Turn"]
 
 SECRET_BYTES = 24
+ALIKE = 3
+"""Failures of the provider in a row that are taken for the next one's, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,10 @@ class Turn:
     first_byte: float | None = None
     attempts: int = 1
     waited: float = 0.0
+    endpoint: str | None = None
+    """Where the answer came from when it was recorded; None = from where calls go now."""
+    taped: str | None = None
+    """Where the answer stands on a tape; None = on none."""
     earlier: Earlier | None = None
     """The conversation at the provider that the request goes on from."""
     notes: list[str] = field(default_factory=list[str])
@@ -220,9 +227,20 @@ class Session:
             return
         self._record_failure(turn, error, partial, text)
         self.error = error
+        if isinstance(error, DriftError):
+            self.give_up(error)
         if isinstance(error, ProviderError) and error.truncated:
             self.trace.stop_condition = self.trace.stop_condition or "context_length"
             self.error = None
+
+    @property
+    def fails_for_good(self) -> bool:
+        """True when the last calls, one after another, have failed alike, each after every retry that was allowed."""
+        last = self.trace.calls[-ALIKE:]
+        # What was not sent again is the user's wish, or no failure that passes.
+        statuses = {call.error.status if call.error is not None and call.attempts > 1 else None for call in last}
+        is_one_by_one = all(one.span.end is not None and one.span.end <= two.span.start for one, two in pairwise(last))
+        return len(last) == ALIKE and len(statuses) == 1 and statuses != {None} and is_one_by_one
 
     def hang_up(self, turn: Turn, *, partial: Completion | None = None, text: str = "") -> None:
         """The program went away before it had the answer: a failed call, but no cause, since something made it go."""
@@ -261,12 +279,13 @@ class Session:
         return Call(
             model=self.model,
             sampling=turn.effective or {},
-            endpoint=self._endpoint,
+            endpoint=turn.endpoint or self._endpoint,
             span=Span(turn.started, self._clock()),
             attempts=turn.attempts,
             waited=round(turn.waited, 3),
             first_byte=first,
             notes=tuple(turn.notes),
+            taped=turn.taped,
         )
 
     def note_first_byte(self, turn: Turn) -> None:
