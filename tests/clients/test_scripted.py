@@ -141,3 +141,19 @@ def test_replies_from_two_places_are_a_mistake(tmp_path: Path) -> None:
     file = tmp_path / "replies.txt"
     file.write_text("one")
     assert create_client(ScriptedSettings(file=file, replies=("two",))).mistakes()
+
+
+@pytest.mark.parametrize("path", [dialect.path for dialect in DIALECTS.values()])
+async def test_a_reply_in_json_calls_a_tool_in_each_dialect(path: str) -> None:
+    client = create_client(ScriptedSettings(replies=('{"tool": "search", "arguments": {"text": "x"}}',)))
+    dialect = next(dialect for dialect in DIALECTS.values() if dialect.path == path)
+    content = {"input" if path == "responses" else "messages": [{"role": "user", "content": "go"}]}
+    request = ProviderRequest(path, json.dumps({"model": "m", "max_tokens": 9, **content}).encode())
+    async with client.serving(), client.send(request) as response:
+        [call] = dialect.read_completion(json.loads(response.body)).messages[0].tool_calls
+    assert (call.name, json.loads(call.arguments)) == ("search", {"text": "x"})
+
+
+@pytest.mark.parametrize("reply", ["{", "{}", '{"tool": "x"}', '{"tool": 1, "arguments": {}}', '["tool"]'])
+async def test_any_other_reply_is_text(reply: str) -> None:
+    assert text_of(await ask(create_client(ScriptedSettings(replies=(reply,))), "a")) == reply

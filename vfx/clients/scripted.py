@@ -1,6 +1,7 @@
 """A client without a model: it answers from a script, in whichever dialect it is asked."""
 
 import json
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
@@ -9,14 +10,15 @@ from typing import Any, cast
 import anyio
 import anyio.lowlevel
 
+from vfx.clients.answers import Answer
 from vfx.clients.base import Client, ProviderRequest, ProviderResponse, ScriptedSettings
-from vfx.clients.scripted_answers import WRITERS, Answer
+from vfx.clients.writers import WRITERS
 from vfx.dialects.base import Dialect
 from vfx.dialects.routes import ANTHROPIC, CHAT, DIALECTS
 from vfx.errors import Mistake, ProviderError
-from vfx.messages import Message
+from vfx.messages import Completion, Message, ToolCall, Usage
 
-__all__ = ["ScriptedClient"]
+__all__ = ["JSON_TYPE", "STREAM_TYPE", "Pieces", "ScriptedClient", "count_words"]
 
 MODEL = "scripted"
 JSON_TYPE = (("Content-Type", "application/json"),)
@@ -71,8 +73,10 @@ class ScriptedClient(Client):
     @asynccontextmanager
     async def send(self, request: ProviderRequest) -> AsyncGenerator[ProviderResponse]:
         """See `Client.send`."""
+        sent = time.monotonic()
         await anyio.sleep(self._settings.latency)
         yield self._answer(request)
+        self.observer.answered(sent)
 
     def _answer(self, request: ProviderRequest) -> ProviderResponse:
         path = request.path.partition("?")[0]
@@ -89,23 +93,25 @@ class ScriptedClient(Client):
         except (ValueError, AttributeError) as error:
             return _refuse(400, f"not a request for {dialect.answer}: {error}", dialect)
         if is_count:
-            return ProviderResponse(200, JSON_TYPE, json.dumps({"input_tokens": _count_words(conversation)}).encode())
+            return ProviderResponse(200, JSON_TYPE, json.dumps({"input_tokens": count_words(conversation)}).encode())
         answer = self._compose(body, conversation)
         if request.is_stream:
-            return ProviderResponse(200, STREAM_TYPE, chunks=_Pieces(WRITERS[path].stream(answer)))
+            return ProviderResponse(200, STREAM_TYPE, chunks=Pieces(WRITERS[path].stream(answer)))
         return ProviderResponse(200, JSON_TYPE, json.dumps(WRITERS[path].whole(answer)).encode())
 
     def _compose(self, body: dict[str, Any], conversation: Sequence[Message]) -> Answer:
         text = self._reply(conversation)
+        number = next(self._ids)
+        call = _tool_call(text, f"call_{number}")
         options = body.get("stream_options")
-        return Answer(
-            text=text,
+        is_usage_asked = isinstance(options, dict) and bool(cast("Any", options).get("include_usage"))
+        completion = Completion(
+            messages=(Message("assistant", None, (call,)) if call else Message("assistant", text),),
+            finish_reasons=("tool_calls" if call else "stop",),
+            usage=Usage(count_words(conversation), len(text.split())),
             model=str(body.get("model") or MODEL),
-            number=next(self._ids),
-            input_tokens=_count_words(conversation),
-            output_tokens=len(text.split()),
-            is_usage_streamed=isinstance(options, dict) and bool(cast("Any", options).get("include_usage")),
         )
+        return Answer(completion, f"scripted_{number}", "event" if is_usage_asked else "none")
 
     def _reply(self, conversation: Sequence[Message]) -> str:
         if self._replies:
@@ -114,7 +120,21 @@ class ScriptedClient(Client):
         return next((message.text for message in reversed(conversation) if message.role == "user"), "")
 
 
-def _count_words(conversation: Sequence[Message]) -> int:
+def _tool_call(reply: str, call_id: str) -> ToolCall | None:
+    """The call that a reply in JSON stands for; None for any other reply."""
+    if not reply.startswith("{"):
+        return None
+    try:
+        given: Any = json.loads(reply)
+    except ValueError:
+        return None
+    if given.keys() != {"tool", "arguments"} or not isinstance(given["tool"], str):
+        return None
+    return ToolCall(call_id, given["tool"], json.dumps(given["arguments"]))
+
+
+def count_words(conversation: Sequence[Message]) -> int:
+    """The words of all messages."""
     return sum(len(message.text.split()) for message in conversation)
 
 
@@ -123,13 +143,13 @@ def _refuse(status: int, text: str, dialect: Dialect = CHAT) -> ProviderResponse
     return ProviderResponse(status, JSON_TYPE, dialect.error_body(text, type="invalid_request_error"), error=error)
 
 
-class _Pieces:
+class Pieces:
     """A body that arrives in pieces, with room for others between them."""
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
         self._pieces = iter(pieces)
 
-    def __aiter__(self) -> "_Pieces":
+    def __aiter__(self) -> "Pieces":
         return self
 
     async def __anext__(self) -> bytes:
