@@ -6,6 +6,7 @@ VfxError
 ├── RunError               the run as a whole can't go on: exit 1
 └── RolloutError           one rollout failed: recorded on its trace, never a crash
     ├── ProviderError      the model provider refused, failed or went silent
+    │   └── DriftError     a program that is run again asks what is on no record
     ├── TaskError          the environment author's setup, finalize or stop hook
     │   └── ScoringError   a reward or metric
     ├── HarnessError       the program that drives the model
@@ -24,6 +25,7 @@ from typing import ClassVar, cast
 
 __all__ = [
     "ConfigError",
+    "DriftError",
     "HarnessError",
     "InterceptionError",
     "Mistake",
@@ -104,6 +106,12 @@ class ProviderError(RolloutError):
         """True when the prompt no longer fits the model's context: the rollout ends as truncated, not as an error."""
         self.is_final = is_final
         """True when asking again is of no use for longer than the user is willing to wait: programs are told so."""
+
+
+class DriftError(ProviderError):
+    """A program that is run again on recorded answers asks what is on no record: the rollout can't go on."""
+
+    kind: ClassVar[str] = "drift"
 
 
 class TaskError(RolloutError):

@@ -1,4 +1,6 @@
 import gzip
+import random
+import resource
 import socket
 import time
 import zlib
@@ -221,6 +223,65 @@ async def test_many_calls_run_at_the_same_time() -> None:
         for _ in range(200):
             group.start_soon(read, transport, CALL)
     assert provider.peak == 200
+
+
+async def test_the_connection_that_was_used_last_is_used_again() -> None:
+    async with (
+        scripted_provider(default=completion(delay=0.05)) as provider,
+        transport_to(provider.base_url) as transport,
+    ):
+        async with anyio.create_task_group() as group:
+            for _ in range(4):
+                group.start_soon(read, transport, CALL)
+        for _ in range(3):
+            await read(transport, CALL)
+    connections = [request.connection for request in provider.requests]
+    assert len(set(connections[:4])) == 4
+    assert len(set(connections[4:])) == 1
+
+
+async def test_calls_beyond_the_bound_on_connections_wait_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (6, 6))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    async with (
+        scripted_provider(default=completion(delay=0.02)) as provider,
+        transport_to(provider.base_url) as transport,
+        anyio.create_task_group() as group,
+    ):
+        for _ in range(9):
+            group.start_soon(read, transport, CALL)
+    assert provider.peak == 3
+    assert len(provider.requests) == 9
+
+
+async def test_calls_cancelled_at_any_moment_leave_no_connection_behind() -> None:
+    moments = random.Random(7)
+    slow = stream("one", " two", chunk_delay=[0.005, 0.01, 0.005])
+
+    async def cancelled(transport: Transport, request: ProviderRequest, after: float) -> None:
+        with anyio.move_on_after(after):
+            await read(transport, request)
+
+    async with (
+        scripted_provider(default=lambda request: slow if b"stream" in request.body else completion(delay=0.01)) as it,
+        transport_to(it.base_url) as transport,
+    ):
+        longest = 10.0
+        for _ in range(8):
+            start = time.monotonic()
+            async with anyio.create_task_group() as group:
+                for number in range(20):
+                    after = moments.uniform(0, longest) if longest < 10 else longest
+                    group.start_soon(cancelled, transport, STREAM if number % 2 else CALL, after)
+            # As long as all took that nobody cancelled, so that a busy machine cancels at the same moments.
+            longest = min(longest, time.monotonic() - start)
+        connector = transport._session.connector  # pyright: ignore[reportPrivateUsage]
+        assert connector is not None
+        assert not connector._acquired  # pyright: ignore[reportPrivateUsage]
+        assert await read(transport, CALL)
+        with anyio.fail_after(5):
+            while it._running:  # pyright: ignore[reportPrivateUsage]
+                await anyio.sleep(0.005)
+    assert any(request.left for request in it.requests)
 
 
 async def test_a_remote_host_is_asked_through_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:

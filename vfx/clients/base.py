@@ -4,27 +4,38 @@ A client takes a native request of some dialect and gives back the provider's na
 need not read. This module imports nothing heavy: it is loaded before the command line is checked.
 """
 
+import re
+import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import AsyncIterator, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from vfx.clients.faults import checked_shares
 from vfx.errors import Mistake, ProviderError
 from vfx.settings import Settings
+
+if TYPE_CHECKING:
+    from vfx.messages import Message
+    from vfx.trace.record import Trace
 
 __all__ = [
     "Client",
     "ClientSettings",
     "HttpSettings",
+    "Listener",
     "LocalSettings",
+    "Observer",
     "ProviderRequest",
     "ProviderResponse",
     "ScriptedSettings",
+    "TapeUse",
     "Waiting",
     "create_client",
 ]
@@ -32,7 +43,55 @@ __all__ = [
 Headers = Sequence[tuple[str, str]]
 
 
-class HttpSettings(Settings):
+class _Common(Settings):
+    """What every client has."""
+
+    max_retries: int = Field(default=5, ge=0)
+    """How often one call is sent again after a 429, a 5xx, or a failed connection."""
+    max_retry_wait: float = Field(default=60.0, ge=0)
+    """Longest wait before one retry, in seconds; a provider that asks for more fails the call."""
+    chaos: dict[str, float] = Field(default_factory=dict)
+    """Faults to inject, each with its share of the requests: a status such as 429, cut, refused or slow."""
+    chaos_seed: int = 0
+    """Seed of the faults: with the same one the same requests meet the same faults."""
+    chaos_delay: float = Field(default=2.0, ge=0)
+    """Seconds by which `slow` delays an answer."""
+    cassette: Path | None = None
+    """A file on which answers are recorded, and from which they are given again; None = no such."""
+    cassette_mode: Literal["auto", "record", "replay"] = "auto"
+    """`auto`: replay what is on the tape and record the rest; `record`: a new tape; `replay`: call nobody."""
+    cassette_ignore: tuple[str, ...] = ()
+    """Regular expressions for parts of requests that may differ from those on the tape."""
+
+    @field_validator("chaos")
+    @classmethod
+    def _are_faults(cls, value: dict[str, float]) -> dict[str, float]:
+        return checked_shares(value)
+
+    @model_validator(mode="after")
+    def _has_cassette(self) -> Self:
+        # A saved configuration names every option.
+        given = [name for name in ("cassette_mode", "cassette_ignore") if getattr(self, name) != _default(self, name)]
+        if self.cassette is None and given:
+            raise ValueError(f"{min(given)} is of use only with a tape: name it with --client.cassette")
+        return self
+
+    @field_validator("cassette_ignore")
+    @classmethod
+    def _are_patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in value:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+        return value
+
+
+def _default(settings: Settings, name: str) -> object:
+    return type(settings).model_fields[name].default
+
+
+class HttpSettings(_Common):
     """Any OpenAI-compatible endpoint."""
 
     type: Literal["http"] = "http"
@@ -44,10 +103,6 @@ class HttpSettings(Settings):
     """Headers for every request. `env:NAME` is read from the environment; a literal value is masked when saved."""
     idle_timeout: float = Field(default=600.0, gt=0)
     """Seconds without a byte from the provider, or without a connection, until a call fails."""
-    max_retries: int = Field(default=5, ge=0)
-    """How often one call is sent again after a 429, a 5xx, or a failed connection."""
-    max_retry_wait: float = Field(default=60.0, ge=0)
-    """Longest wait before one retry, in seconds; a provider that asks for more fails the call."""
 
     @field_validator("api_key_var")
     @classmethod
@@ -55,7 +110,7 @@ class HttpSettings(Settings):
         return None if value in ("", "none") else value
 
 
-class LocalSettings(Settings):
+class LocalSettings(_Common):
     """The embedded model: small, free, offline. `vfx model install` fetches it once."""
 
     type: Literal["local"] = "local"
@@ -69,12 +124,13 @@ class LocalSettings(Settings):
     """Bound on the tokens of one answer when the program sets none."""
 
 
-class ScriptedSettings(Settings):
+class ScriptedSettings(_Common):
     """No model: answers are read from a script. For trying out an environment, and for tests."""
 
     type: Literal["scripted"] = "scripted"
     replies: tuple[str, ...] = ()
-    """The answers of one conversation, first to last, then from the start; none = the last user message comes back."""
+    """The answers of one conversation, first to last, then from the start; none = the last user message comes back.
+    One such as {"tool": "search", "arguments": {"text": "x"}} calls a tool."""
     latency: float = Field(default=0.0, ge=0)
     """Seconds until an answer."""
     file: Path | None = None
@@ -99,6 +155,12 @@ class ProviderRequest:
     method: Literal["POST", "GET"] = "POST"
     model: str | None = None
     """The model that the body asks for, for messages; None = nobody has looked."""
+    asker: "Trace | None" = None
+    """The trace of the attempt that it is made for; None = it is for none."""
+    side: str | None = None
+    """Who asks beside the evaluated program: `judge` or `user` and a name; None = the program does."""
+    prompt: Sequence["Message"] = ()
+    """What it asks, with what the provider keeps of the conversation; empty when nobody has read it."""
 
 
 @dataclass(slots=True)
@@ -118,6 +180,12 @@ class ProviderResponse:
     """Requests that were sent for this answer."""
     waited: float = 0.0
     """Seconds spent waiting between them."""
+    notes: Sequence[str] = ()
+    """What the trace should tell of this call besides."""
+    endpoint: str | None = None
+    """Where it came from when it was recorded; None = from the client's endpoint, just now."""
+    taped: str | None = None
+    """Where it stands on a tape, or will when it is whole, such as `3f9a1c77#12`; None = on none."""
 
 
 @dataclass(slots=True)
@@ -132,6 +200,69 @@ class Waiting:
     """Such as `429 from api.example.com`."""
     retries: int = 0
     """Requests sent again since the run began."""
+    _ends: dict[object, float] = field(default_factory=dict[object, float], repr=False)
+
+    @contextmanager
+    def shown(self, until: float, reason: str) -> Generator[None]:
+        """A call is seen to wait while the context lasts.
+
+        Args:
+            until: When it will go on, in seconds since the epoch.
+            reason: What it waits for.
+        """
+        wait = object()
+        self._ends[wait] = until
+        self._count(reason)
+        try:
+            yield
+        finally:
+            del self._ends[wait]
+            self._count(self.reason)
+
+    def _count(self, reason: str) -> None:
+        self.calls = len(self._ends)
+        self.until = max(self._ends.values(), default=0.0)
+        self.reason = reason if self._ends else ""
+
+
+@dataclass(slots=True)
+class TapeUse:
+    """What `--client.cassette` has done so far."""
+
+    path: str
+    """As the user wrote it."""
+    replayed: int = 0
+    """Answers that came from the tape."""
+    recorded: int = 0
+    """Answers that were added to it."""
+
+
+class Listener(Protocol):
+    """Wants to know how the provider takes what is sent to it. Times are `time.monotonic`'s."""
+
+    def answered(self, sent: float, now: float) -> None:
+        """A request that went out at `sent` has its whole answer."""
+
+    def pushed_back(self, sent: float, now: float) -> None:
+        """A request that went out at `sent` was refused since there were too many."""
+
+
+@dataclass(slots=True)
+class Observer:
+    """What the client tells of each request as it ends; wrapped clients share one."""
+
+    listener: Listener | None = None
+    """Who is told; None = nobody."""
+
+    def answered(self, sent: float) -> None:
+        """See `Listener.answered`."""
+        if self.listener is not None:
+            self.listener.answered(sent, time.monotonic())
+
+    def pushed_back(self, sent: float) -> None:
+        """See `Listener.pushed_back`."""
+        if self.listener is not None:
+            self.listener.pushed_back(sent, time.monotonic())
 
 
 class Client(ABC):
@@ -139,6 +270,15 @@ class Client(ABC):
 
     def __init__(self) -> None:
         self.waiting = Waiting()
+        self.observer = Observer()
+        self.injected_faults: Counter[str] = Counter()
+        """What `--client.chaos` has done so far, by kind."""
+        self.tape: TapeUse | None = None
+        """The tape in use; None = there is none."""
+        self.skipped: set[str] = set()
+        """Exchanges of a tape that earlier launches of the run have had, so that they are not replayed."""
+        self.discarded: set[str] = set()
+        """Exchanges of a tape that attempts have had which are tried again; taken out of here once that is noted."""
 
     @property
     @abstractmethod
@@ -173,7 +313,18 @@ class Client(ABC):
         """
 
 
-def create_client(settings: HttpSettings | LocalSettings | ScriptedSettings) -> Client:
-    """The client that `settings` choose. Its module is loaded only now, since an HTTP library costs start-up time."""
+def create_client(settings: HttpSettings | LocalSettings | ScriptedSettings, *, is_resumed: bool = False) -> Client:
+    """The client that `settings` choose. Its module is loaded only now, since an HTTP library costs start-up time.
+
+    Args:
+        settings: The user's.
+        is_resumed: The run that it is for goes on.
+    """
     name = settings.type
-    return getattr(import_module(f"vfx.clients.{name}"), f"{name.capitalize()}Client")(settings)
+    client = getattr(import_module(f"vfx.clients.{name}"), f"{name.capitalize()}Client")(settings)
+    if settings.cassette is not None:
+        client = import_module("vfx.clients.cassette").CassetteClient(client, settings, is_resumed=is_resumed)
+    if settings.chaos:
+        # Outermost, so that no fault of its making lands on a cassette.
+        return import_module("vfx.clients.chaos").ChaosClient(client, settings)
+    return client

@@ -2,8 +2,8 @@
 
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,8 @@ class _Effort:
 
     attempts: int = 0
     waited: float = 0.0
+    sent: float = 0.0
+    """When the last request went out, by `time.monotonic`."""
     holds: int = 0
     """Waits for the pace of the endpoint since it last answered anyone."""
     successes: int = 0
@@ -66,7 +68,6 @@ class HttpClient(Client):
         self._endpoint = Endpoint(settings, key=key)
         self._clock, self._sleep, self._jitter = clock, sleep, jitter
         self._pace = Pace()
-        self._waits: dict[object, float] = {}
         self._has_answered = False
         self._transport: Transport | None = None
 
@@ -107,6 +108,8 @@ class HttpClient(Client):
             yield ProviderResponse(
                 exchange.status, exchange.headers, exchange.body, exchange.chunks, error, effort.attempts, effort.waited
             )
+            if exchange.chunks is not None:
+                self.observer.answered(effort.sent)
         finally:
             exchange.close()
 
@@ -117,6 +120,7 @@ class HttpClient(Client):
             await self._keep_pace(effort)
             effort.attempts += 1
             self.waiting.retries += effort.attempts > 1
+            effort.sent = time.monotonic()
             try:
                 exchange = await transport.exchange(request)
             except NotConnectedError as failure:
@@ -125,6 +129,8 @@ class HttpClient(Client):
             self._has_answered = True
             self._pace.successes += exchange.status != 429
             if exchange.status < 300:
+                if exchange.chunks is None:
+                    self.observer.answered(effort.sent)
                 return exchange, None
             error = self._too_long_a_wait(exchange) or self._final_refusal(request, exchange, effort)
             if error:
@@ -158,6 +164,7 @@ class HttpClient(Client):
         if exchange.status == 429 or (exchange.status == 503 and asked is not None):
             failures = max(effort.attempts, effort.holds + 1)
             wait = backoff(failures, self._settings.max_retry_wait, 1.0) if asked is None else asked
+            self.observer.pushed_back(effort.sent)
             self._pace.hold(now + wait, f"{exchange.status} from {self._endpoint.host}")
 
     async def _before_retry(self, exchange: "Exchange", effort: _Effort) -> None:
@@ -191,21 +198,5 @@ class HttpClient(Client):
 
     async def _pause(self, seconds: float, reason: str, effort: _Effort) -> None:
         effort.waited += seconds
-        with self._seen_waiting(seconds, reason):
+        with self.waiting.shown(self._clock() + seconds, reason):
             await self._sleep(seconds)
-
-    @contextmanager
-    def _seen_waiting(self, seconds: float, reason: str) -> Generator[None]:
-        wait = object()
-        self._waits[wait] = self._clock() + seconds
-        self._count_waits(reason)
-        try:
-            yield
-        finally:
-            del self._waits[wait]
-            self._count_waits(self.waiting.reason)
-
-    def _count_waits(self, reason: str) -> None:
-        self.waiting.calls = len(self._waits)
-        self.waiting.until = max(self._waits.values(), default=0.0)
-        self.waiting.reason = reason if self._waits else ""

@@ -7,6 +7,7 @@ import secrets
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -124,7 +125,10 @@ class LocalClient(Client):
             async with self._running(self._stderr) as self._process:
                 address = await self._ready(self._process, key)
                 # The retries bridge a connection that the server closed at the moment it was used.
-                settings = HttpSettings(base_url=f"{address}/v1", api_key_var=None, max_retries=2, max_retry_wait=1)
+                retries, wait = min(2, self._settings.max_retries), min(1.0, self._settings.max_retry_wait)
+                settings = HttpSettings(
+                    base_url=f"{address}/v1", api_key_var=None, max_retries=retries, max_retry_wait=wait
+                )
                 self._http = HttpClient(settings, key=key)
                 self._http.waiting = self.waiting
                 try:
@@ -189,6 +193,8 @@ class LocalClient(Client):
         """See `Client.send`."""
         if self._http is None:
             raise RuntimeError("the client is not serving")
+        # With the wait for a slot: it is what grows when there are more calls than slots.
+        sent = time.monotonic()
         async with self._slots, AsyncExitStack() as stack:
             try:
                 response = await stack.enter_async_context(self._http.send(request))
@@ -197,6 +203,8 @@ class LocalClient(Client):
             if response.chunks is not None:
                 response.chunks = _ExplainedChunks(response.chunks, self._explained)
             yield response
+            if response.error is None:
+                self.observer.answered(sent)
 
     async def _explained(self, error: ProviderError) -> ProviderError:
         """`error`, or the death of the process when that is behind it."""

@@ -2,9 +2,13 @@
 
 import errno
 import io
+import resource
+from collections import defaultdict, deque
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import aiohttp
 import anyio
@@ -19,8 +23,11 @@ from vfx.redaction import redact
 __all__ = ["Exchange", "Transport", "open_transport"]
 
 DNS_CACHE_S = 300
+URLS = 64
 # Larger bodies are written in pieces, so that one does not hold up the others.
 LARGE_BODY = 1 << 20
+# What the library takes at once, before a provider has read any of it.
+UNREAD_BODY = 1 << 15
 # Gateways put their diagnostics into headers.
 MAX_HEADER = 1 << 16
 
@@ -80,12 +87,17 @@ class Chunks:
 
 
 class Transport:
-    """Connections to one endpoint, as many as there are calls."""
+    """Connections to one endpoint, as many as there are calls, within what the system allows."""
 
     def __init__(self, session: aiohttp.ClientSession, endpoint: Endpoint, idle_timeout: float) -> None:
         self._session = session
         self._endpoint = endpoint
         self._idle_timeout = idle_timeout
+        # Parsing one costs as much as the rest of what is done to a request here.
+        self._url = lru_cache(URLS)(self._parse)
+
+    def _parse(self, path: str) -> URL:
+        return URL(self._endpoint.url(path))
 
     async def exchange(self, request: ProviderRequest) -> Exchange:
         """Send `request` once.
@@ -127,30 +139,32 @@ class Transport:
             if request.is_stream and response.status < 300:
                 chunks = Chunks(response, self._endpoint.host, self._idle_timeout)
                 return Exchange(response.status, headers, b"", chunks, response)
-            return Exchange(response.status, headers, await response.read(), None, response)
+            return Exchange(response.status, headers, await _read(response), None, response)
         except BaseException:
             response.close()
             raise
 
     async def _send(self, request: ProviderRequest) -> aiohttp.ClientResponse:
         body = io.BytesIO(request.body) if len(request.body) > LARGE_BODY else request.body
-        # The library's own limits begin after the body was written; a provider may also stop reading it.
-        with anyio.fail_after(2 * self._idle_timeout):
+        with self._writing(len(request.body)):
             return await self._session.request(
                 request.method,
-                URL(self._endpoint.url(request.path)),
+                self._url(request.path),
                 data=body or None,
                 headers=self._endpoint.headers(request.headers, request.path),
                 allow_redirects=False,
                 proxy=self._endpoint.proxy,
             )
 
+    def _writing(self, body_bytes: int) -> AbstractContextManager[object]:
+        """Bounds how long a provider may not read: the library's own limits begin after the body was written."""
+        return anyio.fail_after(2 * self._idle_timeout) if body_bytes > UNREAD_BODY else nullcontext()
+
 
 @asynccontextmanager
 async def open_transport(endpoint: Endpoint, idle_timeout: float) -> AsyncGenerator[Transport]:
     """Connections to `endpoint`, closed on leaving; silence of `idle_timeout` seconds ends a call."""
-    # Every rollout may call at the same time; how many there are is bounded elsewhere.
-    connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=DNS_CACHE_S)
+    connector = _Connector(limit=_most_connections(), ttl_dns_cache=DNS_CACHE_S)
     timeout = aiohttp.ClientTimeout(total=None, connect=idle_timeout, sock_connect=idle_timeout, sock_read=idle_timeout)
     async with aiohttp.ClientSession(
         connector=connector,
@@ -161,6 +175,36 @@ async def open_transport(endpoint: Endpoint, idle_timeout: float) -> AsyncGenera
         max_field_size=MAX_HEADER,
     ) as session:
         yield Transport(session, endpoint, idle_timeout)
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Uses the connection again that was used last, so that those of a burst grow old and are closed."""
+
+    def __init__(self, *, limit: int, ttl_dns_cache: int) -> None:
+        super().__init__(limit=limit, ttl_dns_cache=ttl_dns_cache)  # pyright: ignore[reportUnknownMemberType]
+        # The library has no setting for it: it takes the one that was used longest ago, the likeliest to be closed.
+        self._conns = defaultdict(_Stack)
+
+
+class _Stack(deque[Any]):
+    def popleft(self) -> Any:
+        return self.pop()
+
+
+def _most_connections() -> int:
+    """Half of the files that may be open, since a call has come by a connection, too; 0 = any number."""
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 0 if allowed == resource.RLIM_INFINITY else max(1, allowed // 2)
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """The whole body. A large one is put together as it comes: joined at its end, it would hold up all other calls."""
+    if response.content_length is not None and response.content_length <= LARGE_BODY:
+        return await response.read()
+    whole = io.BytesIO()
+    async for piece in response.content.iter_any():
+        whole.write(piece)
+    return whole.getvalue()
 
 
 def _passing(response: aiohttp.ClientResponse) -> list[tuple[str, str]]:
