@@ -130,7 +130,8 @@ def test_every_mistake_is_named_with_what_may_have_been_meant(checks: str) -> No
     assert [str(mistake) for mistake in caught.value.mistakes] == [
         f"taskset.task.rewards.a.fn: {checks!r} has no function 'exakt' (did you mean exact?)",
         "taskset.task.rewards.b.fn: there is no file 'nowhere.py'",
-        "taskset.task.rewards.c.fn: misnamed asks for trase; a reward hook may ask for: runtime, task, trace",
+        "taskset.task.rewards.c.fn: misnamed asks for trase; "
+        "a reward hook may ask for: judge, runtime, state, task, trace",
         "taskset.task.rewards.d.fn: expected path.py:name or module:name, found 'exact'",
         "taskset.task.stops.e.fn: module 'no_such_module_here' can't be loaded: "
         "ModuleNotFoundError: No module named 'no_such_module_here'",

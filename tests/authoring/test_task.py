@@ -48,7 +48,8 @@ def test_a_subclass_inherits_and_overrides_hooks() -> None:
 
 
 def test_a_hook_that_asks_for_something_unknown_is_refused_when_the_class_is_made() -> None:
-    with pytest.raises(TypeError, match="asks for trase; a reward hook may ask for: runtime, task, trace"):
+    allowed = "judge, runtime, state, task, trace"
+    with pytest.raises(TypeError, match=f"asks for trase; a reward hook may ask for: {allowed}"):
 
         class Bad(Task):  # pyright: ignore[reportUnusedClass]
             @reward

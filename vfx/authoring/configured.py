@@ -2,14 +2,18 @@
 
 import difflib
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from vfx.authoring.hooks import HOOK_KINDS, Hook, HookKind, HookTable, hook_table, outside_hook
+from vfx.authoring.hooks import HOOK_KINDS, Hook, HookKind, HookTable, outside_hook
+from vfx.authoring.judge import JudgeReward, judge_hook
+from vfx.authoring.judge_settings import JudgeModel, JudgeSettings
 from vfx.authoring.loading import load_file, load_module
-from vfx.authoring.task import Task, TaskResources, TaskTimeouts
+from vfx.authoring.task import Task, TaskResources, TaskTimeouts, answer_mistake, task_hooks
+from vfx.authoring.tool_settings import ToolSettings
 from vfx.errors import ConfigError, Mistake
 from vfx.settings import Settings
 
@@ -41,10 +45,25 @@ class TaskSettings(Settings):
     """Metrics to add or to replace, by name."""
     stops: dict[str, FunctionSettings] = Field(default_factory=dict)
     """Stop conditions to add or to replace, by name."""
+    judges: tuple[JudgeSettings, ...] = ()
+    """Models that score the reply, each as a reward of its own; one replaces the tasks' own reward of its name."""
+    judge_model: JudgeModel | None = None
+    """What judges ask that name no model, and hooks that ask for `judge`; None = what each task says."""
     timeout: TaskTimeouts = TaskTimeouts()
     """Bounds on the stages of every task, in place of the tasks' own and of --timeout."""
     resources: TaskResources = TaskResources()
     """Bounds on what every task's programs use, in place of the tasks' own and of --harness.runtime."""
+    tools: ToolSettings = ToolSettings()
+    """Tool servers that each rollout has for itself, by name."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_tools(cls, data: Any) -> Any:
+        # A field that a tool server or a user requires is then missed by its own name.
+        if not isinstance(data, dict):
+            return data
+        declared = {name: dict[str, Any]() for name in ("tools", "user") if name in cls.model_fields}
+        return {**declared, **cast("dict[str, Any]", data)}
 
 
 def configure_tasks(tasks: Iterable[Task], settings: TaskSettings) -> None:
@@ -53,17 +72,21 @@ def configure_tasks(tasks: Iterable[Task], settings: TaskSettings) -> None:
     Raises:
         ConfigError: With every function that can't be loaded, and every name that no task has.
     """
-    if not (settings.rewards or settings.metrics or settings.stops):
+    if not (settings.rewards or settings.metrics or settings.stops or settings.judges):
         return
     tasks = list(tasks)
     mistakes: list[Mistake] = []
     outside = [hook for place, entry in _functions(settings) for hook in _load(place, entry, mistakes)]
     classes = list(dict.fromkeys(type(task) for task in tasks))
+    judges = [judge_hook(judge, f"taskset.task.judges[{index}]") for index, judge in enumerate(settings.judges)]
     weights = {name: entry.weight for name, entry in settings.rewards.items() if entry.fn is None}
-    mistakes += _unknown_names(classes, weights)
+    mistakes += _unknown_names(classes, weights, {hook.name for hook in judges})
+    mistakes += _judge_mistakes(classes, judges, settings.rewards)
+    mistakes += _stateless(classes, outside)
     if mistakes:
         raise ConfigError(*mistakes)
-    tables = {owner: _merged(hook_table(owner), outside, settings.rewards) for owner in classes}
+    outside += judges
+    tables = {owner: _merged(task_hooks(owner), outside, settings.rewards) for owner in classes}
     for task in tasks:
         task.use_hooks(tables[type(task)])
 
@@ -105,8 +128,25 @@ def _function(reference: str, where: str) -> Any:
     raise ConfigError(Mistake(f"{location!r} has no function {name!r}", where, hint))
 
 
-def _unknown_names(classes: Iterable[type[Task]], weights: Mapping[str, float | None]) -> list[Mistake]:
-    known = {hook.name for owner in classes for kind in ("reward", "group_reward") for hook in hook_table(owner)[kind]}
+def _judge_mistakes(
+    classes: Iterable[type[Task]], judges: Iterable[Hook], rewards: Mapping[str, RewardSettings]
+) -> Iterable[Mistake]:
+    seen: dict[str, str] = {name: f"taskset.task.rewards.{name}" for name, entry in rewards.items() if entry.fn}
+    for hook in judges:
+        where = hook.function.where if isinstance(hook.function, JudgeReward) else ""
+        if hook.name in seen:
+            yield Mistake(f"{seen[hook.name]} is named {hook.name!r} too", f"{where}.name", "give it another name")
+        seen.setdefault(hook.name, where)
+        for owner in classes:
+            if what := answer_mistake(owner, hook):
+                yield Mistake(what, f"{where}.answer_field", "name the field that holds the right answer")
+
+
+def _unknown_names(
+    classes: Iterable[type[Task]], weights: Mapping[str, float | None], judges: AbstractSet[str]
+) -> list[Mistake]:
+    known = {hook.name for owner in classes for kind in ("reward", "group_reward") for hook in task_hooks(owner)[kind]}
+    known |= judges
     mistakes: list[Mistake] = []
     for name, weight in weights.items():
         where = f"taskset.task.rewards.{name}"
@@ -119,13 +159,23 @@ def _unknown_names(classes: Iterable[type[Task]], weights: Mapping[str, float | 
     return mistakes
 
 
+def _stateless(classes: Iterable[type[Task]], outside: Iterable[Hook]) -> list[Mistake]:
+    without = next((owner.__name__ for owner in classes if owner.state_type is None), None)
+    asking = [] if without is None else [hook for hook in outside if "state" in hook.parameters]
+    return [
+        Mistake(f"{hook.name} asks for state, and {without} has no state_type", f"taskset.task.{_family(hook.kind)}s")
+        for hook in asking
+    ]
+
+
 def _merged(own: HookTable, outside: Iterable[Hook], rewards: Mapping[str, RewardSettings]) -> HookTable:
     """The class's hooks with those from outside in their place or behind them, and the configured weights."""
     by_name = {(_family(hook.kind), hook.name): hook for kind in HOOK_KINDS for hook in own[kind]}
     for hook in outside:
         place = (_family(hook.kind), hook.name)
         replaced = by_name.get(place)
-        by_name[place] = _weighed(hook, replaced.weight) if replaced else hook
+        has_weight = isinstance(hook.function, JudgeReward) and hook.function.settings.weight is not None
+        by_name[place] = _weighed(hook, replaced.weight) if replaced and not has_weight else hook
     for name, entry in rewards.items():
         hook = by_name.get(("reward", name))
         if hook is not None and entry.weight is not None:

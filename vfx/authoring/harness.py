@@ -17,7 +17,7 @@ from vfx.settings import Settings
 __all__ = ["Endpoint", "Harness", "Job", "Speaker", "ToolServer"]
 
 _SECRET = re.compile(r"(key|token|secret|password)$", re.IGNORECASE)
-RESERVED = frozenset({"mistakes", "record", "run", "serving", "setup"})
+RESERVED = frozenset({"accepts_tools", "accepts_user", "mistakes", "record", "run", "serving", "setup"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,13 @@ class ToolServer:
 class Speaker(Protocol):
     """The simulated user of one rollout, for a harness that holds the conversation."""
 
-    async def respond(self, messages: Sequence[Message]) -> str | None:
-        """What the user says after `messages`, whose last one is the model's, without a tool call; None = it is over.
+    async def respond(self) -> str | None:
+        """What the user says to the model's last answer, which called no tool; None = the conversation is over.
 
-        Asked once for each answer: what was said is not asked for again when a model call is.
+        To be asked once for each such answer. The user knows the conversation from the trace.
 
         Raises:
+            HarnessError: The model has given no answer since the user spoke last.
             UserError: The user failed.
         """
         ...
@@ -111,6 +112,10 @@ class Harness(Settings):
     """Whether it can hand tools to the model."""
     supports_user: ClassVar[bool] = False
     """Whether it can go on with a conversation after the model has spoken."""
+    tools_hint: ClassVar[str] = "such as chat"
+    """What to do when it can't hand tools to the model, and the environment has some."""
+    user_hint: ClassVar[str] = "such as chat"
+    """What to do when it can't go on, and tasks have a user."""
     needs_prompt_file: ClassVar[bool] = True
     """Whether `job.prompt_file` is written; a harness that doesn't read it saves the time."""
 
@@ -127,6 +132,14 @@ class Harness(Settings):
     def mistakes(self) -> list[Mistake]:
         """What keeps it from running and can be known before anything is started."""
         return []
+
+    def accepts_tools(self) -> bool:
+        """Whether it can hand tools to the model, as it is configured."""
+        return self.supports_tools
+
+    def accepts_user(self) -> bool:
+        """Whether it can go on with a conversation, as it is configured."""
+        return self.supports_user
 
     def record(self) -> Mapping[str, Any]:
         """What a trace says about it, as plain data; asked once per run, inside `serving`."""

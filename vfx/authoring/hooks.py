@@ -33,12 +33,17 @@ HookKind = Literal["reward", "metric", "stop", "group_reward", "intercept"]
 HOOK_KINDS: tuple[HookKind, ...] = ("reward", "metric", "stop", "group_reward", "intercept")
 LIFECYCLE_HOOKS = ("setup", "finalize", "check")
 
-_PARAMETERS = ("runtime", "task", "trace")
+_PARAMETERS = ("runtime", "state", "task", "trace")
 # No trace yet, and no single one.
 _SPECIAL_PARAMETERS = {
+    "metric": ("judge", *_PARAMETERS),
+    "reward": ("judge", *_PARAMETERS),
     "check": ("runtime", "task"),
     "group_reward": ("task", "traces"),
     "intercept": ("message", *_PARAMETERS),
+    # Those of a user.
+    "open": ("ask", *_PARAMETERS),
+    "respond": ("ask", "messages", "turn", *_PARAMETERS),
 }
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -67,6 +72,8 @@ class Hook:
     is_method: bool = True
     direction: str = ""
     """What an intercept sees: "request" or "response"; "" for other hooks."""
+    metrics: tuple[str, ...] = ()
+    """Metrics that it records beside what it gives."""
 
     @property
     def label(self) -> str:
@@ -249,8 +256,11 @@ def _hook(
         asked = ", ".join(unknown)
         what = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind.replace('_', ' ')}"
         raise TypeError(f"{place} asks for {asked}; {what} hook may ask for: {', '.join(known)}")
-    if isolate and "runtime" in parameters:
-        raise TypeError(f"{place} asks for runtime, which can't go with it to another process: drop isolate=True")
+    if isolate and (asked := [parameter for parameter in ("runtime", "judge") if parameter in parameters]):
+        what = " and ".join(asked)
+        raise TypeError(f"{place} asks for {what}, which can't go with it to another process: drop isolate=True")
+    if "judge" in parameters and not inspect.iscoroutinefunction(function):
+        raise TypeError(f"{place} asks for judge, whose answers it has to await: write async def")
     if isolate and "<locals>" in getattr(function, "__qualname__", ""):
         raise TypeError(f"{place} has isolate=True, which needs a class or function at the top level of its module")
     return Hook(name, kind, function, parameters, inspect.iscoroutinefunction(function), weight, isolate, is_method)

@@ -36,6 +36,7 @@ TASKSETS = {
     "file": "vfx.tasksets.file:File",
     "guess-number": "vfx.tasksets.guess_number:GuessNumber",
     "reverse-text": "vfx.tasksets.reverse_text:ReverseText",
+    "search": "vfx.tasksets.search:Search",
 }
 HARNESSES = {
     "chat": "vfx.harnesses.chat:Chat",
@@ -43,7 +44,6 @@ HARNESSES = {
     "codex": "vfx.harnesses.presets:Codex",
     "command": "vfx.harnesses.command:Command",
     "mini-swe-agent": "vfx.harnesses.presets:MiniSweAgent",
-    "dialogue": "vfx.harnesses.dialogue:Dialogue",
 }
 
 GROUPS = {"taskset": "vfx.tasksets", "harness": "vfx.harnesses"}

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
+import anyio
+
 from vfx.authoring.hooks import Hook, call_hook
 from vfx.authoring.task import Task
 from vfx.authoring.threads import HookThreads
@@ -22,24 +24,27 @@ async def score(task: Task, trace: Trace, available: Mapping[str, Any], threads:
     """
     mark_unscored(task, trace)
     for kind in ("metric", "reward"):
-        scores: dict[str, Any] = trace.metrics if kind == "metric" else trace.rewards
         given: set[str] = set()
-        for hook in task.hooks(kind):
-            values = await _values(hook, given, task, trace, available, threads)
-            if values is None:
-                continue
-            if hook.name not in values:
-                # It gave a mapping: its names take the place of the hook's own.
-                scores.pop(hook.name, None)
-            for name, value in values.items():
-                scores[name] = value if kind == "metric" else Score(value, hook.weight)
-            given |= values.keys()
+        hooks = task.hooks(kind)
+        asking = [hook for hook in hooks if "judge" in hook.parameters]
+        for hook in hooks:
+            if hook not in asking:
+                await _record(hook, given, task, trace, available, threads)
+        if judge := available.get("judge"):
+            # Models take their time, which these spend together.
+            async with anyio.create_task_group() as group:
+                for hook in asking:
+                    named = {**available, "judge": judge.named(hook.name)}
+                    group.start_soon(_record, hook, given, task, trace, named, threads, name=hook.label)
 
 
 def mark_unscored(task: Task, trace: Trace) -> None:
     """Note every reward and metric that should be computed as not computed yet."""
     for hook in task.hooks("metric"):
         trace.metrics.setdefault(hook.name, None)
+    for hook in task.hooks("reward"):
+        for name in hook.metrics:
+            trace.metrics.setdefault(name, None)
     for kind in ("reward", "group_reward"):
         for hook in task.hooks(kind):
             trace.rewards.setdefault(hook.name, Score(None, hook.weight))
@@ -73,6 +78,22 @@ def _one_for_each(what: str, given: object, count: int) -> list[float]:
     if len(values) != count:
         raise ScoringError(f"{expected}, got {len(values)}")
     return values
+
+
+async def _record(
+    hook: Hook, given: set[str], task: Task, trace: Trace, available: Mapping[str, Any], threads: HookThreads
+) -> None:
+    """Run a metric or reward, and put what it gives on the trace as soon as it is there."""
+    values = await _values(hook, given, task, trace, available, threads)
+    if values is None:
+        return
+    scores: dict[str, Any] = trace.metrics if hook.kind == "metric" else trace.rewards
+    if hook.name not in values:
+        # It gave a mapping: its names take the place of the hook's own.
+        scores.pop(hook.name, None)
+    for name, value in values.items():
+        scores[name] = value if hook.kind == "metric" else Score(value, hook.weight)
+    given.update(values)
 
 
 async def _values(
