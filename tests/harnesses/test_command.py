@@ -1,12 +1,12 @@
 import json
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from vfx.authoring.harness import Endpoint, Job
+from vfx.authoring.harness import Endpoint, Job, Speaker, ToolServer
 from vfx.authoring.task import Task
 from vfx.errors import HarnessError
 from vfx.harnesses.command import Command
@@ -31,12 +31,21 @@ def command(*argv: str, program: str = SHOW, **options: Any) -> Command:
     return Command.model_validate({"argv": (sys.executable, "-c", program, *argv), **options})
 
 
-async def show(harness: Command, runtime: SubprocessRuntime, prompt: Any = "hi", **task: Any) -> Any:
-    """The arguments, the input and the variables that the program finds."""
+async def show(
+    harness: Command,
+    runtime: SubprocessRuntime,
+    prompt: Any = "hi",
+    *,
+    tools: Sequence[ToolServer] = (),
+    user: Speaker | None = None,
+    **task: Any,
+) -> Any:
+    """The arguments, the input and the variables that the program finds when it is run last."""
     endpoint = Endpoint("http://127.0.0.1:1/v1", "secret", "m")
     work = Task(prompt=prompt, **task)
+    servers = {server.name: server for server in tools}
     async with harness.serving():
-        result = await harness.run(Job(endpoint, work.messages(), work, runtime))
+        result = await harness.run(Job(endpoint, work.messages(), work, runtime, tools=servers, user=user))
     assert result is not None
     assert result.is_ok, result.stderr
     return json.loads(result.stdout)
@@ -120,6 +129,9 @@ async def test_what_is_no_text_is_refused(runtime: SubprocessRuntime, prompt: An
         ({"argv": ("./nowhere",)}, ["nowhere' isn't there"]),
         ({"argv": (__file__,)}, ["can't be executed"]),
         ({"argv": ("true", "{api_key}")}, ["OPENAI_API_KEY"]),
+        ({"argv": ("true",), "continue_argv": ("true", "{api_key}")}, ["--harness.continue-argv: an argument"]),
+        ({"argv": ("true",), "continue_argv": ("no-such-one",)}, ["--harness.continue-argv: there is no program"]),
+        ({"argv": ("true",), "continue_argv": ("true", "{promt}")}, ["--harness.continue-argv: nothing is filled in"]),
         ({"argv": ("true", "{promt}"), "files": ("none",)}, ["did you mean {prompt}?", "--harness.files none"]),
         ({"argv": ("true", "{prompt}"), "prompt_via": "stdin"}, ["leave one"]),
         ({"argv": ("true", "{prompt}"), "prompt_via": "file"}, ["use {prompt_file}"]),
@@ -141,3 +153,72 @@ def test_program_that_the_setup_makes_is_not_looked_for() -> None:
 def test_secret_among_the_variables_is_not_on_record() -> None:
     harness = Command(argv=("true",), variables={"MY_TOKEN": "sk-1", "A_KEY": "{api_key}", "MODE": "fast"})
     assert harness.record()["variables"] == {"MY_TOKEN": "***", "A_KEY": "{api_key}", "MODE": "fast"}
+
+
+TOOLS = (
+    ToolServer("notes", "http://127.0.0.1:9/mcp?key=secret"),
+    ToolServer("books", "https://books.example/mcp", {"Authorization": "Bearer x"}),
+)
+SERVERS = {
+    "notes": {"type": "http", "url": "http://127.0.0.1:9/mcp?key=secret"},
+    "books": {"type": "http", "url": "https://books.example/mcp", "headers": {"Authorization": "Bearer x"}},
+}
+
+
+async def test_tool_servers_are_in_a_file_that_is_named_where_one_likes(runtime: SubprocessRuntime) -> None:
+    harness = command("--tools={mcp_config}", variables={"MCP_FILE": "{mcp_config}"})
+    [argument], _, env = await show(harness, runtime, tools=TOOLS)
+    path = Path(argument.removeprefix("--tools="))
+    assert env["MCP_FILE"] == str(path)
+    assert json.loads(path.read_text()) == {"mcpServers": SERVERS}
+    assert path.stat().st_mode & 0o777 == 0o600
+    await show(harness, runtime)
+    assert json.loads(path.read_text()) == {"mcpServers": {}}
+
+
+def test_a_program_takes_tools_when_it_is_told_where_they_are() -> None:
+    assert not command("{prompt}").accepts_tools()
+    assert not command("{{mcp_config}}").accepts_tools()
+    assert command("{mcp_config}").accepts_tools()
+    assert command(variables={"MCP": "{mcp_config}"}).accepts_tools()
+    assert command(continue_argv=("true", "{mcp_config}")).accepts_tools()
+
+
+class Lines:
+    """Says its lines."""
+
+    def __init__(self, *lines: str) -> None:
+        self.lines = list(lines)
+
+    async def respond(self) -> str | None:
+        return self.lines.pop(0) if self.lines else None
+
+
+AGAIN = (sys.executable, "-c", SHOW)
+
+
+@pytest.mark.parametrize("line", ["more", NASTY])
+async def test_what_the_user_says_takes_the_prompts_place(runtime: SubprocessRuntime, line: str) -> None:
+    by_stdin = command("{prompt}", continue_argv=AGAIN)
+    assert (await show(by_stdin, runtime, user=Lines("first", line)))[:2] == [[], line]
+    by_argument = command(continue_argv=(*AGAIN, "--again", "{prompt}"))
+    assert (await show(by_argument, runtime, user=Lines(line)))[:2] == [["--again", line], ""]
+    [path], text, _ = await show(command(continue_argv=(*AGAIN, "{prompt_file}")), runtime, user=Lines(line))
+    assert (text, Path(path).read_text()) == ("", line)
+    last = command(continue_argv=AGAIN, prompt_via="argument")
+    assert (await show(last, runtime, user=Lines(line)))[0] == [line]
+
+
+async def test_a_program_that_failed_is_not_gone_on_with(runtime: SubprocessRuntime) -> None:
+    user = Lines("more")
+    harness = Command(argv=("false",), continue_argv=AGAIN)
+    work = Task(prompt="hi")
+    endpoint = Endpoint("http://127.0.0.1:1/v1", "secret", "m")
+    result = await harness.run(Job(endpoint, work.messages(), work, runtime, user=user))
+    assert result is not None
+    assert (result.exit_code, user.lines) == (1, ["more"])
+
+
+def test_a_program_can_go_on_when_it_is_told_how() -> None:
+    assert not command().accepts_user()
+    assert command(continue_argv=AGAIN).accepts_user()

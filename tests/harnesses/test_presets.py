@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
@@ -17,8 +18,13 @@ import pytest
 from tests.support.agent_replies import COMMAND, USAGE, bash_call, solve
 from tests.support.command import Done, read_lines, run_dir, vfx
 from tests.support.provider import Provider, Reply, Request, completion, scripted_provider
+from vfx.authoring.harness import Endpoint, Job, ToolServer
 from vfx.authoring.registry import harness_class
+from vfx.authoring.task import Task
 from vfx.harnesses.presets import ClaudeCode, Codex, MiniSweAgent
+from vfx.runtimes.base import SubprocessSettings
+from vfx.runtimes.programs import Programs
+from vfx.runtimes.subprocess import SubprocessRuntime
 
 pytestmark = pytest.mark.anyio
 
@@ -192,3 +198,26 @@ async def test_a_missing_agent_is_a_mistake_that_says_how_to_install_it(
 def test_presets_are_found_by_their_ids() -> None:
     assert harness_class("mini-swe-agent") is MiniSweAgent
     assert (harness_class("codex"), harness_class("claude-code")) == (Codex, ClaudeCode)
+
+
+def test_codex_is_told_of_tool_servers_in_its_own_configuration() -> None:
+    servers = {
+        "notes": ToolServer("notes", 'http://127.0.0.1:9/mcp?key="x"'),
+        "books": ToolServer("books", "https://books.example/mcp", {"X-Key": "secret"}),
+    }
+    task = Task(prompt="x")
+    runtime = SubprocessRuntime(SubprocessSettings(), Programs())
+    job = Job(Endpoint("http://127.0.0.1:1/v1", "secret", "m"), task.messages(), task, runtime, tools=servers)
+    [text] = Codex().files_for(job).values()
+    told = tomllib.loads(text)["mcp_servers"]
+    assert {name: (entry["url"], entry["http_headers"]) for name, entry in told.items()} == {
+        "notes": ('http://127.0.0.1:9/mcp?key="x"', {}),
+        "books": ("https://books.example/mcp", {"X-Key": "secret"}),
+    }
+
+
+def test_presets_say_what_they_can_do() -> None:
+    able = [harness.model_validate({}) for harness in (Codex, ClaudeCode)]
+    assert all(harness.accepts_tools() and harness.accepts_user() for harness in able)
+    assert not MiniSweAgent().accepts_tools()
+    assert not MiniSweAgent().accepts_user()

@@ -2,16 +2,13 @@ import pytest
 from pydantic import ValidationError
 
 from vfx.messages import Message
-from vfx.tasksets.guess_number import GuessNumber, GuessNumberTask
+from vfx.tasksets.guess_number import GuessNumber, GuessNumberTask, Host
 
 TASK = GuessNumberTask(prompt="Guess", low=1, high=100, secret=42, tries=3)
 
 
 def respond(*replies: str) -> str | None:
-    messages = [Message("user", "Guess")]
-    for reply in replies:
-        messages += [Message("assistant", reply), Message("user", "…")]
-    return TASK.respond(messages[:-1])
+    return Host().respond([Message("assistant", replies[-1])], TASK, len(replies) - 1)
 
 
 def test_it_says_where_the_number_lies_until_it_is_found() -> None:

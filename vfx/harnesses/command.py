@@ -1,5 +1,6 @@
 """Any program as the harness: it gets the task's text, calls the model as it always does, and ends."""
 
+import json
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,11 +19,14 @@ __all__ = ["Command"]
 
 PROMPT_FILE = "prompt.txt"
 SYSTEM_PROMPT_FILE = "system-prompt.txt"
+MCP_FILE = ".vfx/mcp.json"
+SECRET_MODE = 0o600
 # MAX_ARG_STRLEN of Linux, the closing NUL included; elsewhere only the sum of all arguments is bounded.
 MAX_ARGUMENT_BYTES = 131_071
 IN_ARGV = frozenset(
     {
         "base_url",
+        "mcp_config",
         "model",
         "prompt",
         "prompt_file",
@@ -39,6 +43,8 @@ IN_VARIABLES = (IN_ARGV | {"api_key"}) - {"prompt", "system_prompt"}
 class Command(Harness):
     """Runs a program once per rollout. What it can't be told by arguments it finds in the variables that SDKs read."""
 
+    tools_hint: ClassVar[str] = "name {mcp_config} in --harness.argv or a variable, if the program speaks MCP"
+    user_hint: ClassVar[str] = "--harness.continue-argv says how it goes on"
     needs_prompt_file: ClassVar[bool] = False
     own_variables: ClassVar[Mapping[str, str]] = {}
     """What a preset sets beside `variables`, which win over it."""
@@ -48,7 +54,9 @@ class Command(Harness):
     """What to do when the program is missing."""
 
     argv: tuple[str, ...] = ()
-    """The program and its arguments. {prompt_file}, {prompt}, {model}, {base_url} and others are filled in."""
+    """The program and its arguments. {prompt_file}, {prompt}, {model}, {mcp_config} and others are filled in."""
+    continue_argv: tuple[str, ...] = ()
+    """Run after each answer for the user's next message, which takes the prompt's place. Empty = it can't go on."""
     prompt_via: Literal["auto", "file", "stdin", "argument"] = "auto"
     """How it gets the prompt. auto = as argv says, and by stdin when it names neither {prompt_file} nor {prompt}."""
     variables: dict[str, str] = Field(default_factory=dict[str, str])
@@ -71,39 +79,44 @@ class Command(Harness):
             hint = """such as --harness.argv '["my-agent", "{prompt_file}"]'"""
             return [Mistake("no program is named", "--harness.argv", hint)]
         return [
+            *(mistake for where, argv in self._argvs for mistake in self._wrong_argv(where, argv)),
             *self._wrong_placeholders(),
-            *self._wrong_prompt(),
             *self._missing_files(),
-            *preparation.missing_program(
-                self.argv[0],
-                "--harness.argv",
-                {**self.runtime.variables, **self.own_variables, **self.variables},
-                hint=self.installation,
-            ),
         ]
+
+    @property
+    def _argvs(self) -> Sequence[tuple[str, tuple[str, ...]]]:
+        both = (("--harness.argv", self.argv), ("--harness.continue-argv", self.continue_argv))
+        return [(where, argv) for where, argv in both if argv]
+
+    def _wrong_argv(self, where: str, argv: tuple[str, ...]) -> list[Mistake]:
+        mistakes: list[Mistake] = []
+        if any("api_key" in used_names(arg) for arg in argv):
+            what = "an argument can be read by everyone on this host, so {api_key} can't be in one"
+            mistakes.append(Mistake(what, where, "the program finds it in OPENAI_API_KEY"))
+        for arg in argv:
+            mistakes += wrong_names(arg, IN_ARGV | {"api_key"}, where)
+        variables = {**self.runtime.variables, **self.own_variables, **self.variables}
+        missing = preparation.missing_program(argv[0], where, variables, hint=self.installation)
+        return [*mistakes, *self._wrong_prompt(where, argv), *missing]
 
     def _wrong_placeholders(self) -> list[Mistake]:
         mistakes: list[Mistake] = []
-        if any("api_key" in used_names(arg) for arg in self.argv):
-            what = "an argument can be read by everyone on this host, so {api_key} can't be in one"
-            mistakes.append(Mistake(what, "--harness.argv", "the program finds it in OPENAI_API_KEY"))
-        for arg in self.argv:
-            mistakes += wrong_names(arg, IN_ARGV | {"api_key"}, "--harness.argv")
         for name, value in self.variables.items():
             mistakes += wrong_names(value, IN_VARIABLES, f"--harness.variables.{name}")
         for arg in (*self.version_argv, *(arg for command in self.setup_commands for arg in command)):
             mistakes += wrong_names(arg, {"setup_dir"}, "--harness.setup-commands, --harness.version-argv")
         return mistakes
 
-    def _wrong_prompt(self) -> list[Mistake]:
-        named = {name for arg in self.argv for name in used_names(arg)}
+    def _wrong_prompt(self, option: str, argv: tuple[str, ...]) -> list[Mistake]:
+        named = {name for arg in argv for name in used_names(arg)}
         where = f"--harness.prompt-via {self.prompt_via}"
         if self.prompt_via == "stdin" and named & {"prompt", "prompt_file"}:
-            return [Mistake("argv names {prompt} or {prompt_file} as well", where, "leave one of the two out")]
+            return [Mistake(f"{option} names {{prompt}} or {{prompt_file}} as well", where, "leave one of the two out")]
         if self.prompt_via == "file" and "prompt" in named:
-            return [Mistake("argv names {prompt}, which is the text itself", where, "use {prompt_file}")]
+            return [Mistake(f"{option} names {{prompt}}, which is the text itself", where, "use {prompt_file}")]
         if self.prompt_via == "argument" and "prompt_file" in named:
-            return [Mistake("argv names {prompt_file}", where, "use {prompt}")]
+            return [Mistake(f"{option} names {{prompt_file}}", where, "use {prompt}")]
         return []
 
     def _missing_files(self) -> list[Mistake]:
@@ -136,15 +149,26 @@ class Command(Harness):
         every = {**self.own_variables, **self.variables}
         return {name: fill(value, values) for name, value in every.items() if used_names(value) <= values.keys()}
 
+    def accepts_tools(self) -> bool:
+        """See `Harness.accepts_tools`: it does when it is told where they are."""
+        return self.supports_tools or self._names("mcp_config", (*self.argv, *self.continue_argv))
+
+    def accepts_user(self) -> bool:
+        """See `Harness.accepts_user`."""
+        return bool(self.continue_argv)
+
+    def files_for(self, job: Job) -> Mapping[str, str]:
+        """What is put in the working directory of one rollout, by path; filled in like variables, {api_key} too."""
+        return self.own_files
+
     async def run(self, job: Job) -> ProgramResult | None:
         """See `Harness.run`."""
         system_prompt, prompt = self._texts(job)
-        via = self._via
         workdir = await job.runtime.workdir()
         values = {
             "base_url": job.endpoint.base_url,
+            "mcp_config": str(workdir / MCP_FILE),
             "model": job.endpoint.model,
-            "prompt": prompt,
             "prompt_file": str(workdir / PROMPT_FILE),
             "root_url": job.endpoint.root_url,
             "setup_dir": str(self._setup_dir or ""),
@@ -152,32 +176,48 @@ class Command(Harness):
             "system_prompt_file": str(workdir / SYSTEM_PROMPT_FILE),
             "workdir": str(workdir),
         }
-        if via == "file":
-            await job.runtime.write(PROMPT_FILE, prompt)
-        if self._names("system_prompt_file"):
-            await job.runtime.write(SYSTEM_PROMPT_FILE, system_prompt)
+        await self._place_files(job, values)
+        result = await self._start(job, self.argv, {**values, "prompt": prompt})
+        while job.user is not None and result.is_ok and result.exceeded is None:
+            said = await job.user.respond()
+            if said is None:
+                break
+            result = await self._start(job, self.continue_argv, {**values, "prompt": _encodable(said)})
+        return result
+
+    async def _place_files(self, job: Job, values: Mapping[str, str]) -> None:
+        every = (*self.argv, *self.continue_argv)
+        if self._names("system_prompt_file", every):
+            await job.runtime.write(SYSTEM_PROMPT_FILE, values["system_prompt"])
+        if self._names("mcp_config", every):
+            await job.runtime.write(MCP_FILE, _mcp_config(job), mode=SECRET_MODE)
         for file in self.files:
             await job.runtime.write(file.name, _content(file))
+        for path, text in self.files_for(job).items():
+            text = fill(text, {**values, "api_key": job.endpoint.api_key})
+            await job.runtime.write(path, text, mode=SECRET_MODE)
+
+    async def _start(self, job: Job, argv: Sequence[str], values: Mapping[str, str]) -> ProgramResult:
+        via = self._via(argv)
+        if via == "file":
+            await job.runtime.write(PROMPT_FILE, values["prompt"])
         for_variables = {**values, "api_key": job.endpoint.api_key}
-        for path, text in self.own_files.items():
-            await job.runtime.write(path, fill(text, for_variables))
         own = {name: fill(value, for_variables) for name, value in {**self.own_variables, **self.variables}.items()}
         return await job.runtime.run(
-            self._arguments(values, via),
+            self._arguments(argv, values, via),
             env={**job.env, **own},
-            stdin=prompt if via == "stdin" else None,
+            stdin=values["prompt"] if via == "stdin" else None,
         )
 
-    @property
-    def _via(self) -> Literal["file", "stdin", "argument"]:
+    def _via(self, argv: Sequence[str]) -> Literal["file", "stdin", "argument"]:
         if self.prompt_via != "auto":
             return self.prompt_via
-        if self._names("prompt_file"):
+        if self._names("prompt_file", argv):
             return "file"
-        return "argument" if self._names("prompt") else "stdin"
+        return "argument" if self._names("prompt", argv) else "stdin"
 
-    def _names(self, name: str) -> bool:
-        texts = (*self.argv, *self.variables.values(), *self.own_variables.values())
+    def _names(self, name: str, argv: Sequence[str]) -> bool:
+        texts = (*argv, *self.variables.values(), *self.own_variables.values(), *self.own_files.values())
         return any(name in used_names(text) for text in texts)
 
     def _texts(self, job: Job) -> tuple[str, str]:
@@ -192,16 +232,17 @@ class Command(Harness):
         system_prompt, prompt = _encodable(job.system_prompt or ""), _encodable(job.prompt)
         if not prompt:
             raise HarnessError("the task has no prompt, and nobody else opens the conversation")
-        if not self._names("system_prompt") and not self._names("system_prompt_file") and system_prompt:
+        is_named = any(self._names(name, self.argv) for name in ("system_prompt", "system_prompt_file"))
+        if not is_named and system_prompt:
             prompt = f"{system_prompt}\n\n{prompt}"
         return system_prompt, prompt
 
-    def _arguments(self, values: Mapping[str, str], via: str) -> Sequence[str]:
-        argv = [fill(arg, values) for arg in self.argv]
+    def _arguments(self, given: Sequence[str], values: Mapping[str, str], via: str) -> Sequence[str]:
+        argv = [fill(arg, values) for arg in given]
         argv[0] = preparation.resolved(argv[0])
         # Named by the option alone, it comes last.
         last = {"argument": "prompt", "file": "prompt_file"}.get(via)
-        if last and not self._names(last):
+        if last and not self._names(last, given):
             argv.append(values[last])
         for arg in argv:
             if "\0" in arg:
@@ -215,6 +256,15 @@ class Command(Harness):
 
 def _other_ways() -> str:
     return "pass it by --harness.prompt-via file or stdin"
+
+
+def _mcp_config(job: Job) -> str:
+    """The tool servers in the form that most programs read."""
+    servers: dict[str, dict[str, Any]] = {}
+    for name, server in job.tools.items():
+        headers = {"headers": dict(server.headers)} if server.headers else {}
+        servers[name] = {"type": "http", "url": server.url, **headers}
+    return json.dumps({"mcpServers": servers}, indent=2)
 
 
 def _content(file: Path) -> bytes:

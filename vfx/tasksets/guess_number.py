@@ -7,37 +7,43 @@ from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from vfx.authoring.dialogue import DialogueTask
 from vfx.authoring.hooks import metric, reward
+from vfx.authoring.task import Task
 from vfx.authoring.taskset import Taskset
 from vfx.authoring.text import numbers
+from vfx.authoring.user import User
 from vfx.messages import Message
 from vfx.trace.record import Trace
 
-__all__ = ["GuessNumber", "GuessNumberTask"]
+__all__ = ["GuessNumber", "GuessNumberTask", "Host"]
 
 
-class GuessNumberTask(DialogueTask):
+class Host(User):
+    """Says whether the number is higher or lower, until it is found or the guesses are used up."""
+
+    def respond(self, messages: Sequence[Message], task: "GuessNumberTask", turn: int) -> str | None:
+        """Higher or lower; None at the end."""
+        guess = _guess(messages[-1].text)
+        left = task.tries - turn - 1
+        if guess == task.secret or not left:
+            return None
+        if guess is None:
+            hint = f"Answer with a whole number from {task.low} to {task.high}."
+        else:
+            hint = f"My number is {'higher' if guess < task.secret else 'lower'} than {guess:g}."
+        return f"{hint} You have {left} {'guess' if left == 1 else 'guesses'} left."
+
+
+class GuessNumberTask(Task):
     """One number to find."""
+
+    user: ClassVar[type[User] | None] = Host
 
     low: int
     high: int
     secret: int
     tries: int
     """Guesses that the model has."""
-
-    def respond(self, messages: Sequence[Message]) -> str | None:
-        """Higher or lower; None when the number is found or the guesses are used up."""
-        replies = [message for message in messages if message.role == "assistant"]
-        guess = _guess(replies[-1].text)
-        if guess == self.secret or len(replies) >= self.tries:
-            return None
-        left = self.tries - len(replies)
-        if guess is None:
-            hint = f"Answer with a whole number from {self.low} to {self.high}."
-        else:
-            hint = f"My number is {'higher' if guess < self.secret else 'lower'} than {guess:g}."
-        return f"{hint} You have {left} {'guess' if left == 1 else 'guesses'} left."
 
     @reward
     def found(self, trace: Trace) -> float:
@@ -52,8 +58,6 @@ class GuessNumberTask(DialogueTask):
 
 class GuessNumber(Taskset[GuessNumberTask]):
     """Numbers to find, drawn with a seed."""
-
-    default_harness: ClassVar[str] = "dialogue"
 
     low: int = 1
     """The smallest number."""
