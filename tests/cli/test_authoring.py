@@ -181,7 +181,7 @@ async def test_a_game_is_played_in_turns(tmp_path: Path) -> None:
     done = await vfx("eval", "guess-number", *SCRIPTED, *replies, "-n", "2", cwd=tmp_path)
     assert done.code == 0, done.stderr
     records = read_lines(run_dir(tmp_path) / "traces.jsonl")
-    assert {record["agent"]["harness"]["id"] for record in records} == {"dialogue"}
+    assert {record["agent"]["harness"]["id"] for record in records} == {"chat"}
     for record in records:
         assert record["num_turns"] == record["metrics"]["guesses"] == 9 or record["reward"] == 1
         assert record["num_turns"] == 1 or "My number is" in record["nodes"][2]["message"]["content"]

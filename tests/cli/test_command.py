@@ -1,6 +1,8 @@
+from pathlib import Path
+
 import pytest
 
-from vfx.cli.command import REPLAY, VALIDATE
+from vfx.cli.command import EVAL, REPLAY, RERUN, VALIDATE, Command, command_of
 from vfx.cli.resolve import named_folder, resolve
 from vfx.errors import ConfigError
 
@@ -25,3 +27,27 @@ def test_booleans_of_its_own_may_be_negated() -> None:
 def test_the_folder_of_a_run_is_found_among_options() -> None:
     assert named_folder(["--name", "x", "outputs/run", "--json"], REPLAY) == "outputs/run"
     assert named_folder(["--json"], REPLAY) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "flag", "hint"),
+    [
+        (REPLAY, "--harness.id=chat", "it is one of vfx replay --rerun"),
+        (REPLAY, "--max-turns=3", "it is one of vfx eval"),
+        (RERUN, "--model=m", "it is one of vfx eval"),
+        (VALIDATE, "--rerun", "it is one of vfx replay"),
+        (EVAL, "--rerun", "it is one of vfx replay"),
+    ],
+)
+def test_who_has_an_option_is_told(command: Command, flag: str, hint: str, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[taskset]\nid = "reverse-text"\n')
+    place = [str(tmp_path)] if command.reads_run else ["reverse-text"]
+    with pytest.raises(ConfigError) as error:
+        resolve([*place, flag], {}, command)
+    assert hint in {mistake.hint for mistake in error.value.mistakes}
+
+
+def test_a_replay_that_runs_programs_has_more_options() -> None:
+    assert command_of("replay", ["outputs/run"]) is REPLAY
+    assert command_of("replay", ["outputs/run", "--rerun"]) is RERUN
+    assert command_of("eval", ["--rerun"]) is EVAL

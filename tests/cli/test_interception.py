@@ -126,4 +126,6 @@ async def test_a_hook_that_asks_for_something_else_is_told_at_once(folder: Path)
     (folder / "jobs.py").write_text(ENVIRONMENT.replace("message: vfx.Message, task: vfx.Task", "messages"))
     done = await vfx("eval", "jobs.py", "-m", "m", "--client.type", "scripted", cwd=folder)
     assert done.code == 2
-    assert "censor asks for messages; an intercept hook may ask for: message, runtime, task, trace" in done.stderr
+    assert (
+        "censor asks for messages; an intercept hook may ask for: message, runtime, state, task, trace" in done.stderr
+    )

@@ -1,5 +1,6 @@
 """Many rollouts at once (B11): none fails for want of connections, descriptors or time."""
 
+import json
 import shlex
 import subprocess
 import sys
@@ -48,3 +49,6 @@ async def test_few_descriptors_mean_fewer_rollouts_at_a_time_and_no_errors(tmp_p
     assert done.returncode == 0, done.stderr
     assert b"24 rollouts at a time instead of 200: 256 open files are allowed here (ulimit -n)" in done.stderr
     assert len(read_lines(run_dir(tmp_path) / "traces.jsonl")) == 200
+    assert "max_concurrent = 200\n" in (run_dir(tmp_path) / "config.toml").read_text()
+    summary = json.loads((run_dir(tmp_path) / "summary.json").read_text())
+    assert summary["concurrency"]["peak"] == 24

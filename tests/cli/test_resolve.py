@@ -204,7 +204,7 @@ def test_a_boolean_of_the_named_environment_takes_no_value(env: str) -> None:
     assert mistakes("--taskset.fast", "other", env, "-m", "x", "--taskset.path", "p") == [
         f"{env}: unexpected argument (one ENV is expected)",
         "ENV: no taskset is called 'other'; expected an id, the path of a .py file or folder, or module:Class"
-        " (known: arithmetic, file, guess-number, reverse-text)",
+        " (known: arithmetic, file, guess-number, reverse-text, search)",
     ]
 
 

@@ -179,6 +179,24 @@ async def test_what_bears_on_results_may_not_differ(tmp_path: Path) -> None:
     assert (folder / "traces.jsonl").read_bytes() == before
 
 
+async def test_a_system_prompt_file_may_not_hold_something_else(tmp_path: Path) -> None:
+    file = tmp_path / "system.txt"
+    file.write_text("Be brief.\n")
+    options = ("--client.type", "scripted", "-n", "1", "--taskset.system-prompt-file", "system.txt")
+    await vfx("eval", "arithmetic", *options, cwd=tmp_path)
+    folder = run_dir(tmp_path)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert before["system_prompt.txt"] == b"Be brief.\n"
+    file.write_text("Be long.\n")
+    done = await resume(folder, "-n", "2")
+    assert done.code == 2
+    assert "--taskset.system-prompt-file: system.txt has changed since the run began" in done.stderr
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    file.write_text("Be brief.\n")
+    assert (await resume(folder, "-n", "2")).code == 0
+    assert len(lines(folder)) == 2
+
+
 async def test_another_environment_is_refused_by_its_name(tmp_path: Path) -> None:
     await vfx("eval", "arithmetic", "--client.type", "scripted", "-n", "2", cwd=tmp_path)
     done = await vfx("eval", "reverse-text", "--resume", run_dir(tmp_path), cwd=tmp_path)

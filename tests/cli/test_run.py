@@ -269,6 +269,40 @@ async def test_elastic_servers_grow_with_the_rollouts_and_are_gone_afterwards(tm
     assert (done.json["peak_servers"], done.json["servers_left"]) == (16, 0)
 
 
+GROWING = """
+import httpx
+import vfx
+
+class Growing(vfx.Harness):
+    \"\"\"Asks with ever more text, and takes a refusal for the end.\"\"\"
+    sizes: tuple[int, ...] = (10, 5000)
+
+    async def run(self, job):
+        key = {"Authorization": f"Bearer {job.endpoint.api_key}"}
+        async with httpx.AsyncClient(trust_env=False, headers=key) as http:
+            for size in self.sizes:
+                body = {"model": "x", "messages": [{"role": "user", "content": "x" * size}]}
+                await http.post(f"{job.endpoint.base_url}/chat/completions", json=body)
+"""
+
+
+@pytest.mark.parametrize(("sizes", "code"), [("[10, 5000]", 1), ("[10, 5000, 20]", 0)])
+async def test_a_request_beyond_the_bound_fails_the_rollout_unless_a_later_one_succeeds(
+    tmp_path: Path, sizes: str, code: int
+) -> None:
+    """B08: also of a program that ends as if nothing had happened."""
+    (tmp_path / "growing.py").write_text(GROWING)
+    options = ("--client.type", "scripted", "-n", "1", "--interception.max-body-bytes", "1000")
+    harness = ("--harness.id", "./growing.py", "--harness.sizes", sizes)
+    done = await vfx("eval", "arithmetic", *options, *harness, cwd=tmp_path)
+    assert done.code == code, done.stderr
+    [record] = read_lines(run_dir(tmp_path) / "traces.jsonl")
+    [call] = [call for call in record["calls"] if call["error"]]
+    assert "more than 1000 bytes (--interception.max-body-bytes)" in call["error"]["message"]
+    assert [error["message"] for error in record["errors"]] == [call["error"]["message"]] * code
+    assert record["stop_condition"] == ("interception_error" if code else None)
+
+
 @pytest.mark.parametrize("kind", ["server", "static", "elastic"])
 async def test_every_shape_of_the_interception_gives_the_same_result(tmp_path: Path, kind: str) -> None:
     options = ("--client.type", "scripted", "--interception.type", kind, "--json", "-n", "6")

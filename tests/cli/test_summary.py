@@ -9,7 +9,7 @@ from vfx.cli.summary import summary_lines
 from vfx.errors import HarnessError, ProviderError
 from vfx.messages import Usage
 from vfx.runner.evaluate import Run
-from vfx.trace.record import Span
+from vfx.trace.record import ErrorRecord, SideCall, Span
 
 pytestmark = pytest.mark.anyio
 
@@ -79,6 +79,23 @@ async def test_pass_at_k_is_told_where_there_are_several_rollouts(run: Run) -> N
 async def test_a_run_of_single_rollouts_has_only_its_mean(run: Run) -> None:
     run.tally.add(make_trace(rewards={"r": 1.0}))
     assert "pass@" not in "\n".join(lines_of(run))
+
+
+async def test_tokens_of_side_models_are_told_apart(run: Run) -> None:
+    trace = make_trace(rewards={"r": 1.0})
+    error = ErrorRecord("scoring", "unreadable")
+    trace.side_calls += [
+        SideCall("judge", "j", "m", "here", Span(0.0, 1.0), (), usage=Usage(1000, 20)),
+        SideCall("judge", "j", "m", "here", Span(0.0, 1.0), (), usage=Usage(7, 1), error=error),
+        SideCall("user", "u", "m", "here", Span(0.0, 1.0), ()),
+    ]
+    run.note(trace)
+    lines = lines_of(run)
+    text = " ".join(" ".join(lines).split())
+    assert "5 in 1 out in 1 turns" in text
+    assert "1,000 in 20 out in 1 calls of judge models, not counted above; 1 came to nothing, billed 7 in 1 out" in text
+    assert "unknown in unknown out in 1 calls of user models, not counted above; 1 without a count" in text
+    assert max(map(len, lines)) <= 80
 
 
 async def test_texts_of_others_can_do_nothing_to_a_terminal(run: Run) -> None:

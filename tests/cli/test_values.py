@@ -1,3 +1,4 @@
+import json
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
@@ -6,7 +7,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from vfx.cli.values import Kind, Misfit, check, decode, describe, kind_of, unset
+from vfx.cli.values import Kind, Misfit, check, decode, describe, kind_of, settled, unset
 
 
 class Colour(Enum):
@@ -20,6 +21,12 @@ class Left(BaseModel):
 
 class Right(BaseModel):
     type: Literal["right"] = "right"
+
+
+class Share(BaseModel):
+    type: Literal["share"] = "share"
+    share: float | None = 1.0
+    note: str | None = None
 
 
 @pytest.mark.parametrize(
@@ -106,6 +113,8 @@ def test_text_is_decoded_as_the_type_says(hint: Any, text: str, value: Any) -> N
         (int, "5.0", 'expected a whole number, found text "5.0"'),
         (int, "none", 'expected a whole number, found text "none"'),
         (int | None, "", 'expected a whole number or none, found text ""'),
+        (int | Literal["auto"], "many", 'expected a whole number or auto, found text "many"'),
+        (int | Literal["auto"], "Auto", 'expected a whole number or auto, found text "Auto"; did you mean auto?'),
         (float, "nan", 'expected a number, found text "nan"'),
         (bool, "1", 'expected true or false, found text "1"'),
         (Literal["http", "local"], "htpp", 'expected one of http, local, found text "htpp"; did you mean http?'),
@@ -128,6 +137,9 @@ def test_text_that_does_not_fit_is_refused(hint: Any, text: str, expected: str) 
         (int, "5", [("", 'expected a whole number, found text "5"')]),
         (int, 5.0, [("", "expected a whole number, found the number 5.0")]),
         (int, True, [("", "expected a whole number, found true")]),
+        (int | Literal["auto"], True, [("", "expected a whole number or auto, found true")]),
+        (int | Literal["auto"], "auto", []),
+        (int | Literal["auto"], 5, []),
         (float, 5, []),
         (float, float("nan"), [("", "expected a number, found the number nan")]),
         (str, 5, [("", "expected text, found the whole number 5")]),
@@ -151,6 +163,14 @@ def test_none_is_a_word_only_where_it_can_mean_nothing_else() -> None:
     assert unset(kind_of(float | None), "none")
     assert not unset(kind_of(str | None), "none")
     assert not unset(kind_of(float), "none")
+
+
+def test_none_is_a_word_deep_inside_too() -> None:
+    kind = kind_of(list[Left | Share])
+    table = {"type": "share", "share": "none", "note": "none"}
+    assert settled(kind, [table]) == [{"type": "share", "share": None, "note": "none"}]
+    assert decode(kind, json.dumps([table])) == [{"type": "share", "share": None, "note": "none"}]
+    assert settled(kind_of(dict[str, float | None]), {"a": "none", "b": 1.0}) == {"a": None, "b": 1.0}
 
 
 def test_a_long_text_is_not_repeated_whole() -> None:

@@ -26,16 +26,19 @@ BUSY = Snapshot(
     errored=14,
     interrupted=0,
     running=32,
+    allowed=None,
     stages={"boot": 2, "agent": 27, "scoring": 3},
     reward=Estimate(0.8123, 0.011, (0.7907, 0.8339), 1198),
     usage=Usage(1_243_000, 310_400),
     unknown_usage=12,
+    side_tokens={},
     rate=1.61,
     token_rate=5210.0,
     remaining_seconds=1730.0,
     wait=Wait(9, "429 from api.openai.com", 1_800_000_000.0, 8.0),
     sent_again=41,
     retried=3,
+    injected=0,
     kinds={"harness": 2, "provider": 12},
     errors=(
         ErrorLine(
@@ -76,6 +79,7 @@ CALM = replace(
     reward=Estimate(None, None, None, 0),
     usage=Usage(),
     unknown_usage=0,
+    side_tokens={},
     rate=None,
     token_rate=None,
     remaining_seconds=None,
@@ -125,6 +129,18 @@ def test_the_picture_fits_whatever_the_size(width: int, height: int) -> None:
         lines = draw(snapshot, page(snapshot, width, height), width, height)
         assert 1 <= len(lines) <= height
         assert max(line.cell_len for line in lines) <= width
+
+
+def test_tokens_of_side_models_stand_beside_the_others() -> None:
+    shown = replace(BUSY, side_tokens={"judge": 52_100, "user": 30})
+    assert "judge 52.1k  user 30" in text_of(shown, page(shown, 199, 49), 200, 50)
+    assert "-  judge 30" in text_of(replace(CALM, side_tokens={"judge": 30}), page(CALM, 79, 23), 80, 24)
+
+
+def test_what_a_run_finds_out_and_what_it_injects_is_shown() -> None:
+    shown = text_of(replace(BUSY, allowed=48, injected=7), page(BUSY, 79, 23), 80, 24)
+    assert "  32/auto 48 running  2756 to come" in shown
+    assert "3 rollouts tried again  7 faults injected" in shown
 
 
 def test_pages_follow_each_other() -> None:

@@ -89,3 +89,49 @@ def test_every_operational_option_exists() -> None:
     groups = {name: field.annotation for name, field in EvalConfig.model_fields.items()}
     # Process workers are to come.
     assert {name.partition(".")[0] for name in OPERATIONAL} - {"workers"} <= groups.keys()
+
+
+def judged(**judge: Any) -> dict[str, Any]:
+    """Options with one judge."""
+    entry = {"type": "reference", "model": "j", "client": {"type": "http", "base_url": "http://a/v1"}, **judge}
+    return {"taskset": Arithmetic.model_validate({"id": "arithmetic", "task": {"judges": [entry]}})}
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        {"type": "http", "base_url": "http://b/v1"},
+        {"type": "http", "base_url": "http://a/v1", "api_key_var": "OTHER", "max_retries": 0},
+        {"type": "http", "base_url": "http://a/v1", "headers": {"X-Team": "t"}},
+    ],
+)
+def test_where_a_judge_is_reached_may_differ(client: dict[str, Any]) -> None:
+    assert wheres(config(**judged(client=client)), **judged()) == []
+
+
+@pytest.mark.parametrize(
+    ("judge", "where"),
+    [
+        ({"model": "k"}, "--taskset.task.judges[0].model"),
+        ({"repeat": 2}, "--taskset.task.judges[0].repeat"),
+        ({"sampling": {"temperature": None}}, "--taskset.task.judges[0].sampling.temperature"),
+        ({"client": {"type": "scripted"}}, "--taskset.task.judges[0].client.type"),
+        ({"name": "other"}, "--taskset.task.judges"),
+    ],
+)
+def test_what_a_judge_asks_may_not_differ(judge: dict[str, Any], where: str) -> None:
+    assert where in wheres(config(**judged(**judge)), **judged())
+
+
+def test_other_judges_are_told_of_once() -> None:
+    assert wheres(config(), **judged()) == ["--taskset.task.judges"]
+    assert wheres(config(**judged(type="rubric", criteria=[{"name": "c"}])), **judged()) == ["--taskset.task.judges"]
+
+
+def test_an_option_that_judges_have_got_since_then_was_at_its_default() -> None:
+    old = saved(**judged())
+    del old["taskset"]["task"]["judges"][0]["structured"]
+    assert differences(old, config(**judged())) == []
+    assert [mistake.where for mistake in differences(old, config(**judged(structured=True)))] == [
+        "--taskset.task.judges[0].structured"
+    ]

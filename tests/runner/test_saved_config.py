@@ -45,6 +45,26 @@ def test_credentials_in_a_url_are_masked(url: str, masked: str) -> None:
     assert masked_config(config(HttpSettings(base_url=url)))["client"]["base_url"] == masked
 
 
+def judged(**judge: object) -> EvalConfig:
+    entry = {"type": "reference", **judge}
+    return EvalConfig(
+        taskset=Arithmetic.model_validate({"id": "arithmetic", "task": {"judges": [entry]}}), harness=Chat(id="chat")
+    )
+
+
+def test_secrets_of_a_judge_s_client_are_masked() -> None:
+    client = {"type": "http", "base_url": "https://u:p@h/v1?sig=a", "headers": {"X": "abc", "Y": "env:Y"}}
+    shown = masked_config(judged(client=client))["taskset"]["task"]["judges"][0]["client"]
+    assert shown["base_url"] == "https://u:***@h/v1?sig=***"
+    assert shown["headers"] == {"X": "***", "Y": "env:Y"}
+
+
+def test_what_a_judge_has_set_to_none_reads_back() -> None:
+    (judge,) = tomllib.loads(to_toml(judged(sampling={"temperature": None})))["taskset"]["task"]["judges"]
+    assert judge["sampling"]["temperature"] == "none"
+    assert "model" not in judge
+
+
 def test_secrets_in_open_options_are_masked_and_harmless_values_kept() -> None:
     extra = {"api_key": "abc", "stop_token": "</s>", "url": "https://u:p@h/?token=a&split=test", "n": 1}
     assert masked_config(config(sampling=Sampling(extra=extra)))["sampling"]["extra"] == {
@@ -62,7 +82,13 @@ def test_what_is_set_to_none_is_written_and_what_is_unset_by_default_is_not() ->
 
 
 def test_options_of_the_environment_are_saved() -> None:
-    assert tomllib.loads(to_toml(config()))["taskset"] == {"id": "arithmetic", "digits": 1, "size": 20, "task_seed": 0}
+    assert tomllib.loads(to_toml(config()))["taskset"] == {
+        "id": "arithmetic",
+        "digits": 1,
+        "size": 20,
+        "task_seed": 0,
+        "task": {"judges": []},
+    }
 
 
 values = st.recursive(

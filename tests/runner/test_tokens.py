@@ -3,8 +3,8 @@ from collections.abc import Sequence
 from tests.support.traces import make_trace
 from vfx.errors import ProviderError
 from vfx.messages import Message, Usage
-from vfx.runner.tokens import distinct_input_tokens
-from vfx.trace.record import Call, ErrorRecord, Span, Trace
+from vfx.runner.tokens import SideUsage, distinct_input_tokens
+from vfx.trace.record import Call, ErrorRecord, SideCall, Span, Trace
 
 
 def add_turn(trace: Trace, prompt: Sequence[Message], *answers: str, usage: Usage) -> list[Message]:
@@ -65,3 +65,26 @@ def test_failed_calls_are_no_turns() -> None:
     failed = Call("m", {}, "here", Span(0.0, 1.0), error=ErrorRecord.of(ProviderError("gone")))
     trace.calls.append(failed)
     assert distinct_input_tokens(trace) == 10
+
+
+def side_call(purpose: str, usage: Usage, error: ErrorRecord | None = None) -> SideCall:
+    return SideCall(purpose, "name", "m", "here", Span(0.0, 1.0), (), usage=usage, error=error)
+
+
+def test_side_models_are_counted_by_purpose_and_failures_apart() -> None:
+    usage = SideUsage()
+    failed = ErrorRecord("scoring", "unreadable")
+    usage.add([side_call("user", Usage(1, 2)), side_call("judge", Usage(10, 3)), side_call("judge", Usage(20, 4))])
+    usage.add([side_call("judge", Usage(7, 1), failed), side_call("judge", Usage())])
+    record = usage.to_record()
+    assert list(record) == ["judge", "user"]
+    judge = record["judge"]
+    assert (judge["input_tokens"], judge["output_tokens"], judge["calls"]) == (30, 7, 3)
+    assert (judge["failed_calls"], judge["failed_usage"]["output_tokens"], judge["calls_without_usage"]) == (1, 1, 1)
+    assert usage.tokens == {"judge": 45, "user": 3}
+
+
+def test_unknown_side_usage_is_not_zero() -> None:
+    usage = SideUsage()
+    usage.add([side_call("user", Usage())])
+    assert usage.to_record()["user"]["output_tokens"] is None

@@ -14,7 +14,7 @@ from vfx.authoring.registry import (
     known_tasksets,
     taskset_class,
 )
-from vfx.cli.command import COMMANDS, Command
+from vfx.cli.command import Command, command_of
 from vfx.cli.options import SHORT, is_flag
 from vfx.cli.schema import Field, Schema, dotted
 from vfx.runner.config import EvalConfig
@@ -43,7 +43,7 @@ def complete(name: str, words: Sequence[str], incomplete: str) -> list[Item]:
     Returns:
         Nothing where the shell's own file names are the best offer.
     """
-    return [Item(text) for text in _Completion(COMMANDS[name], words, incomplete).offers()]
+    return [Item(text) for text in _Completion(command_of(name, words), words, incomplete).offers()]
 
 
 class _Completion:

@@ -19,6 +19,7 @@ from vfx.cli.summary import summary_lines
 from vfx.dashboard.terminal import is_usable
 from vfx.errors import ConfigError
 from vfx.redaction import redact
+from vfx.runner.concurrency import MOST_AUTO
 from vfx.runner.config import EvalConfig
 from vfx.runner.descriptors import raise_limit, rollouts_within
 from vfx.runner.environment import Environment
@@ -31,7 +32,7 @@ from vfx.runner.store import LOG, RunStore
 if TYPE_CHECKING:
     from vfx.cli.invocation import Invocation
 
-__all__ = ["choose_display", "run_eval"]
+__all__ = ["choose_display", "log_to", "run_eval", "within_descriptors"]
 
 
 def run_eval(invocation: "Invocation") -> int:
@@ -43,20 +44,21 @@ def run_eval(invocation: "Invocation") -> int:
     Raises:
         ConfigError: Something is wrong that could be known before anything was started.
     """
-    config = _within_descriptors(invocation.config)
+    config = invocation.config
+    most_concurrent = within_descriptors(config)
     for stream in (sys.stdout, sys.stderr):
         # A terminal or a log that can't show a character must not end a run.
         stream.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
-    environment = Environment(config)
+    environment = Environment(config, is_resumed=invocation.resume is not None)
     if mistakes := environment.mistakes():
         raise ConfigError(*mistakes)
     plan = make_plan(config)
-    if mistakes := group_mistakes(plan):
+    if mistakes := [*group_mistakes(plan), *environment.judging.admit(task for task, _ in plan.tasks)]:
         raise ConfigError(*mistakes)
     store, earlier = prepare(environment, plan, replace=invocation.replace, resume=invocation.resume)
     try:
-        with _log_to(store, config.log_level):
-            prepared = _Prepared(environment, plan, store, earlier, invocation.is_demo)
+        with log_to(store, config.log_level):
+            prepared = _Prepared(environment, plan, store, earlier, most_concurrent, invocation.is_demo)
             run = anyio.run(_run, prepared, backend_options={"use_uvloop": _has_uvloop()})
     finally:
         store.close()
@@ -72,11 +74,13 @@ class _Prepared:
     plan: Plan
     store: RunStore
     earlier: Earlier
+    most_concurrent: int
     is_demo: bool
 
 
 async def _run(prepared: _Prepared) -> Run:
-    run = Run(prepared.environment, prepared.plan, prepared.store, prepared.earlier)
+    most = prepared.most_concurrent
+    run = Run(prepared.environment, prepared.plan, prepared.store, prepared.earlier, most_concurrent=most)
     async with anyio.create_task_group() as group:
         async with shutdown_on_signals(lambda shutdown: say(_signal_line(shutdown, run))) as run.shutdown:
             display = choose_display(run.config.display, sys.stderr, os.environ)
@@ -137,10 +141,15 @@ def _announce(run: Run, *, is_demo: bool) -> None:
         say("no environment was named, so this is the demo: one-digit sums (vfx eval --help shows the rest)")
     rollouts = f"{len(plan.tasks)} tasks x {plan.num_rollouts} = {len(plan)} rollouts"
     left = f", {run.num_owed} of them to be run" if run.num_owed != len(plan) else ""
-    say(f"{config.taskset.id}: {rollouts}{left}, {config.max_concurrent} at a time")
+    say(f"{config.taskset.id}: {rollouts}{left}, {_at_a_time(run)} at a time")
     if others := run.tally.planned - len(plan):
         say(f"{others} finished rollouts in the folder are not among them; they stay and count")
     say(f"model {environment.model} at {environment.client.endpoint}; results in {run.folder}")
+
+
+def _at_a_time(run: Run) -> str:
+    concurrency = run.concurrency
+    return f"up to {concurrency.most} (auto)" if concurrency.is_auto else str(concurrency.most)
 
 
 def _print_summary(run: Run, *, as_json: bool) -> None:
@@ -157,7 +166,7 @@ class _Redacting(logging.Formatter):
         return redact(super().format(record))
 
 
-class _log_to:  # noqa: N801 - used as a function
+class log_to:  # noqa: N801 - used as a function
     """Everything that this process logs goes to the run's log while the context lasts; libraries from warnings on."""
 
     def __init__(self, store: RunStore, level: str) -> None:
@@ -174,15 +183,15 @@ class _log_to:  # noqa: N801 - used as a function
         self._handler.close()
 
 
-def _within_descriptors(config: EvalConfig) -> EvalConfig:
-    """The configuration with as many rollouts at a time as there may be open files and sockets for."""
-    limit = raise_limit()
-    most = rollouts_within(limit, config.max_concurrent)
-    if most == config.max_concurrent:
-        return config
-    why = f"{limit} open files are allowed here (ulimit -n)"
-    say(f"{most} rollouts at a time instead of {config.max_concurrent}: {why}")
-    return config.model_copy(update={"max_concurrent": most})
+def within_descriptors(config: EvalConfig) -> int:
+    """How many rollouts at a time there may be open files and sockets for; says so when fewer than were asked for."""
+    limit, wanted = raise_limit(), config.max_concurrent
+    if wanted == "auto":
+        return rollouts_within(limit, MOST_AUTO)
+    most = rollouts_within(limit, wanted)
+    if most < wanted:
+        say(f"{most} rollouts at a time instead of {wanted}: {limit} open files are allowed here (ulimit -n)")
+    return most
 
 
 def _has_uvloop() -> bool:

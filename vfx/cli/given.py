@@ -8,7 +8,7 @@ from typing import Any, cast
 from vfx.cli.layers import PREFIX, Layers, Precedence, Source
 from vfx.cli.options import SWITCHES
 from vfx.cli.schema import Group, Path, Place, Schema, dotted
-from vfx.cli.values import Kind, Misfit, check, decode, describe, unset
+from vfx.cli.values import Kind, Misfit, check, decode, describe, settled, unset
 from vfx.errors import Mistake
 
 __all__ = ["Entry", "Given"]
@@ -108,7 +108,7 @@ class Given:
         if misfits:
             self.refused.add(path)
         else:
-            self.values[path] = Entry(None if unset(kind, value) else value, source)
+            self.values[path] = Entry(settled(kind, value), source)
 
     # Variables and flags
 
@@ -150,7 +150,13 @@ class Given:
         try:
             value = decode(place.kind, text)
         except Misfit as misfit:
-            self._complain(str(misfit), source.name, _repeat(place.kind, text, source))
+            item = place.kind.item
+            if item is not None and item.name == "group" and misfit.inside:
+                # As in a file: entries such as judges have options of their own.
+                for step, sentence in misfit.inside:
+                    self._complain(f"{dotted(place.path)}{step}: {sentence}", source.name)
+            else:
+                self._complain(str(misfit), source.name, _repeat(place.kind, text, source))
             self.refused.add(place.path)
             return
         if place.kind.name == "map" and isinstance(value, dict):
@@ -198,7 +204,7 @@ def _variant_name(group: Group) -> str:
 
 
 def _repeat(kind: Kind, text: str, source: Source) -> str:
-    if kind.name != "list" or "," not in text:
+    if kind.name != "list" or "," not in text or text.lstrip()[:1] in ("[", "{"):
         return ""
     flag = source.name if source.precedence is Precedence.FLAG else ""
     return f"repeat {flag} for each, or write JSON such as {_as_json(text.split(','))}" if flag else "write JSON"

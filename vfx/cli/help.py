@@ -7,6 +7,7 @@ import re
 import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, cast
 
 from pydantic import BaseModel
@@ -109,9 +110,9 @@ def _own_options(narrowed: Narrowed) -> Iterator[str]:
             continue
         yield ""
         yield f"{name.capitalize()} {group.tag}: {_summary(group.model)}"
-        for field in _leaves(narrowed.schema, group):
+        for field in sorted(_leaves(narrowed.schema, group), key=_is_common):
             if field.path != (name, "id"):
-                yield _row(_flag(field), _value(field), _clause(_doc(field)))
+                yield from _rows(_flag(field), _value(field), _clause(_doc(field)))
 
 
 def _everything(schema: Schema) -> Iterator[str]:
@@ -158,9 +159,27 @@ def _entry(field: Field) -> Iterator[str]:
 
 
 def _leaves(schema: Schema, group: Group) -> Iterator[Field]:
-    for field in schema.walk(group):
-        if schema.group(field) is None:
+    """Every option below `group`; a choice among variants, whose options are many, counts as one."""
+    for field in group.fields.values():
+        inner = schema.group(field)
+        if inner is None or inner.variants:
             yield field
+        else:
+            yield from _leaves(schema, inner)
+
+
+def _is_common(field: Field) -> bool:
+    """False for what the author of an environment or harness has declared: that comes first."""
+    bases = (base for base in field.owner.__mro__ if field.path[-1] in vars(base).get("__annotations__", {}))
+    return any(base.__module__.startswith(("vfx.authoring.", "vfx.clients.", "vfx.messages")) for base in bases)
+
+
+def _rows(flag: str, value: str, doc: str) -> Iterator[str]:
+    """One row, or two where the flag leaves no room for the rest."""
+    if len(flag) > FLAG_WIDTH:
+        yield f"  {flag}"
+        flag = ""
+    yield _row(flag, value, doc)
 
 
 def _row(flag: str, value: str, doc: str) -> str:
@@ -178,8 +197,8 @@ def _spelled(path: Path) -> str:
 def _flag(field: Field) -> str:
     letter = next((f"-{letter}, " for letter, name in SHORT.items() if (name,) == field.path), "")
     negation = "[no-]" if field.kind.name == "boolean" and len(field.path) == 1 else ""
-    name = _spelled(field.path)
-    return f"{letter}--{negation}{name}{'.KEY' if field.kind.name == 'map' else ''}"
+    below = ".*" if field.kind.name == "group" else ".KEY" if field.kind.name == "map" else ""
+    return f"{letter}--{negation}{_spelled(field.path)}{below}"
 
 
 def _value(field: Field) -> str:
@@ -190,7 +209,7 @@ def _value(field: Field) -> str:
     if field.kind.name == "boolean":
         return str(default).lower()
     if default is None or default in ((), [], {}, ""):
-        return _kind_word(field.kind)
+        return "JSON" if _is_list_of_groups(field.kind) else _kind_word(field.kind)
     if isinstance(default, BaseModel):
         return ""
     if field.kind.item is not None and field.kind.item.name == "group":
@@ -198,6 +217,10 @@ def _value(field: Field) -> str:
     text = ",".join(map(str, cast("Sequence[Any]", default))) if isinstance(default, tuple | list) else str(default)
     number = f"{default:g}" if isinstance(default, float) else text
     return number if len(number) <= KIND_WIDTH else _kind_word(field.kind)
+
+
+def _is_list_of_groups(kind: Kind) -> bool:
+    return kind.name == "list" and kind.item is not None and kind.item.name == "group"
 
 
 def _kind_word(kind: Kind) -> str:
@@ -236,6 +259,7 @@ def docstrings(model: type[BaseModel]) -> dict[str, str]:
     return found
 
 
+@cache
 def _own_docstrings(model: type[Any]) -> dict[str, str]:
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(model)))

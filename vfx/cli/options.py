@@ -10,7 +10,7 @@ from vfx.errors import Mistake
 __all__ = ["SHORT", "SWITCHES", "Arguments", "Names", "Option", "is_flag", "scan"]
 
 SHORT = {"m": "model", "n": "num_tasks", "r": "num_rollouts", "c": "max_concurrent"}
-SWITCHES = frozenset({"dry-run", "json", "replace", "resume", "help", "help-all"})
+SWITCHES = frozenset({"dry-run", "json", "replace", "rerun", "resume", "help", "help-all"})
 """What belongs to the command and not to the configuration."""
 
 _NUMBER = re.compile(r"-\.?\d")

@@ -44,13 +44,13 @@ def progress_line(run: Run) -> str:
     reward = tally.reward.mean
     parts = [
         f"{tally.done}/{tally.planned} done",
-        f"{tally.running} running",
+        f"{tally.running}{f'/auto {run.concurrency.limit}' if run.concurrency.is_auto else ''} running",
         f"{tally.errored} errored",
         f"reward {'-' if reward is None else format(reward, '.3f')}",
         f"{tokens(tally.usage)} tokens",
         f"{run.seconds:.0f} s",
     ]
-    waiting = run.environment.client.waiting
+    waiting = run.environment.waiting
     if waiting.calls:
         seconds = max(0.0, waiting.until - time.time())
         reason = one_line(waiting.reason, 120)

@@ -18,6 +18,7 @@ from vfx.cli.layers import Layers, Precedence, Source, read_files
 from vfx.cli.options import Arguments, scan
 from vfx.cli.schema import Group, Path, Schema, dotted
 from vfx.cli.sentences import findings
+from vfx.cli.side_clients import side_client_mistakes
 from vfx.clients.base import HttpSettings
 from vfx.errors import ConfigError, Mistake
 from vfx.redaction import MASK
@@ -144,8 +145,8 @@ def _scan(argv: Sequence[str], names: "_Names", command: Command) -> tuple[Argum
 def _fitting(
     files: Sequence[tuple[str, dict[str, Any]]], environ: Mapping[str, str], arguments: Arguments
 ) -> Sequence[tuple[str, dict[str, Any]]]:
-    """The files; of a run that goes on with another variant of a group, without the options of the saved one."""
-    if not files or "resume" not in arguments.switches:
+    """The files; of a run that is taken up with another variant of a group, without the options of the saved one."""
+    if not files or arguments.folder is None:
         return files
     (name, saved), *later = files
     over = Layers(later, environ, arguments)
@@ -338,8 +339,10 @@ def _contradictions(schema: Schema, given: Given, command: Command) -> list[Mist
     if key_var and key_var.value and not _VARIABLE.fullmatch(key_var.value):
         where = key_var.source.at("client.api_key_var")
         mistakes.append(Mistake("expected the name of an environment variable; a key itself is not taken", where))
+    if command.calls_model:
+        mistakes += side_client_mistakes(given)
     for path, entry in given.values.items():
-        is_needed = command.calls_model or path[0] == "taskset"
+        is_needed = command.calls_model or path[0] == "taskset" or (command.runs_program and path[0] == "harness")
         if is_needed and entry.source.precedence is Precedence.FILE and _is_masked(path, entry.value):
             flag = Source(Precedence.FLAG, "").spell(dotted(path[:2])) + "".join(f".{key}" for key in path[2:])
             where = entry.source.at(dotted(path))
@@ -348,4 +351,5 @@ def _contradictions(schema: Schema, given: Given, command: Command) -> list[Mist
 
 
 def _is_masked(path: Path, value: Any) -> bool:
-    return value == MASK or (path == ("client", "base_url") and isinstance(value, str) and MASK in value)
+    is_url = path == ("client", "base_url") or (path[-1] == "url" and "tools" in path[1:3])
+    return value == MASK or (is_url and isinstance(value, str) and MASK in value)

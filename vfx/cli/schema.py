@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, get_type_hints
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -90,7 +90,15 @@ class Group:
     def find(self, word: str) -> Field | None:
         """The field of that name; dashes are underscores, and what an environment variable shouts is heard."""
         name = word.replace("-", "_")
-        return self.fields.get(name) or self.fields.get(name.lower())
+        return self.fields.get(name) or self.fields.get(name.lower()) or self._added(name.lower())
+
+    def _added(self, name: str) -> Field | None:
+        """An entry that the model does not declare; None where it takes no such entries."""
+        if self.model.model_config.get("extra") != "allow" or not name:
+            return None
+        kind = kind_of(get_type_hints(self.model)["__pydantic_extra__"])
+        info = FieldInfo(annotation=kind.item.models[0] if kind.item and kind.item.models else None)
+        return Field((*self.path, name), kind.item or kind, info, self.model)
 
 
 class Schema:
@@ -134,7 +142,9 @@ class Schema:
             return Group(path, kind, variants[chosen], tag=chosen)
         default = field.default if field else None
         model = next((model for model in kind.models if isinstance(default, model)), kind.models[0])
-        return Group(path, kind, model, tag=getattr(default, kind.tag, None), is_certain=chosen is None)
+        # Of a group that is unset, the first one is meant as soon as one of its options is given.
+        tag = getattr(default, kind.tag) if default is not None else next(iter(tags_of(model, kind.tag)), None)
+        return Group(path, kind, model, tag=tag, is_certain=chosen is None)
 
     def below(self, place: Path, kind: Kind) -> Group:
         """The group of one entry of a map of groups."""
@@ -236,7 +246,9 @@ def _likeness(sought: Sequence[str], field: Field) -> float:
     if last < MISSPELT:
         return 0.0
     level = _ratio(".".join(sought[:-1]), ".".join(field.path[:-1]))
-    return 0.8 * last + 0.2 * level - (0.05 if field.kind.name == "group" else 0.0)
+    # Of equal ones, that of the whole run is likelier than that of a part of it.
+    depth = len(field.path) / 1000
+    return 0.8 * last + 0.2 * level - depth - (0.05 if field.kind.name == "group" else 0.0)
 
 
 def _ratio(left: str, right: str) -> float:

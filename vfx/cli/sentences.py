@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from vfx.cli.schema import Path, Schema
-from vfx.cli.values import shown
+from vfx.cli.values import Kind, kind_of, shown, tags_of
 
 __all__ = ["Finding", "findings"]
 
@@ -69,9 +69,25 @@ def _place(schema: Schema, location: Sequence[int | str]) -> tuple[Path, str] | 
             rest = location[index + 1 :]
             if field.kind.name == "map" and rest:
                 return (*field.path, str(rest[0])), "".join(_index(step) for step in rest[1:])
-            return field.path, "".join(_index(step) for step in rest)
+            return field.path, "".join(_index(step) for step in _untagged(field.kind, rest))
         group = inner
     return group.path, ""
+
+
+def _untagged(kind: Kind, steps: Sequence[int | str]) -> Sequence[int | str]:
+    """A way into a value without the tags, which pydantic puts behind an index or a name where models are chosen."""
+    if not steps:
+        return steps
+    step, rest = steps[0], steps[1:]
+    if kind.name == "list" and kind.item is not None:
+        return (step, *_untagged(kind.item, rest))
+    if kind.name != "group":
+        return steps
+    if kind.tag is not None:
+        model = next((model for model in kind.models if step in tags_of(model, kind.tag or "")), None)
+        return _untagged(Kind("group", models=(model,)), rest) if model else steps
+    field = kind.models[0].model_fields.get(str(step))
+    return steps if field is None else (step, *_untagged(kind_of(field.annotation), rest))
 
 
 def _index(step: int | str) -> str:
@@ -104,7 +120,7 @@ def _sentence(details: ErrorDetails, path: Path) -> str:
 
 def _found(value: Any, path: Path) -> str:
     # Headers are where people put secrets, and a table may hold any.
-    if path[:2] == ("client", "headers"):
+    if path[:2] == ("client", "headers") or ("tools" in path[1:3] and "headers" in path):
         return "a value that is not shown"
     return str(value) if isinstance(value, int | float) else shown(value)
 

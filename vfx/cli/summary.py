@@ -102,10 +102,31 @@ def _costs(summary: Mapping[str, Any]) -> Iterator[str]:
     if usage["turns_without_usage"]:
         text = f"{usage['turns_without_usage']} turns without a count ({ASK_FOR_USAGE})"
         yield from _wrapped("", text)
+    for purpose, usage in summary["side_usage"].items():
+        yield from _side_cost(purpose, usage)
     if summary["failed_calls"] or summary["retries"]:
         failed = summary["failed_usage"]
         billed = f", billed {_tokens(failed)}" if failed["input_tokens"] or failed["output_tokens"] else ""
         yield _line("calls", f"{summary['failed_calls']} failed{billed}  {summary['retries']} sent again")
+    if tape := summary.get("tape"):
+        yield from _wrapped("tape", f"{tape['replayed']} replayed  {tape['recorded']} recorded  {tape['path']}")
+    if faults := summary.get("injected_faults"):
+        kinds = "  ".join(f"{count} {kind}" for kind, count in faults.items())
+        yield from _wrapped("chaos", f"{kinds}  injected by --client.chaos")
+
+
+def _side_cost(purpose: str, usage: Mapping[str, Any]) -> Iterator[str]:
+    """What a kind of side model cost, which the tokens above don't count."""
+    text = f"{_tokens(usage)}  in {usage['calls']} calls of {purpose} models, not counted above"
+    if not usage["calls"]:
+        text = f"none of {purpose} models"
+    if usage["calls_without_usage"]:
+        text += f"; {usage['calls_without_usage']} without a count"
+    if usage["failed_calls"]:
+        failed = usage["failed_usage"]
+        billed = f", billed {_tokens(failed)}" if failed["input_tokens"] or failed["output_tokens"] else ""
+        text += f"; {usage['failed_calls']} came to nothing{billed}"
+    yield from _wrapped("", text)
 
 
 def _tokens(usage: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, NewType, NoReturn, TypeVar, Union, c
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-__all__ = ["Kind", "Misfit", "check", "decode", "describe", "kind_of", "shown", "tags_of", "unset"]
+__all__ = ["Kind", "Misfit", "check", "decode", "describe", "kind_of", "settled", "shown", "tags_of", "unset"]
 
 _WHOLE = re.compile(r"[+-]?\d+(_\d+)*")
 _LISTS = (list, tuple, set, frozenset, Sequence)
@@ -36,6 +36,11 @@ KindName = Literal[
 class Misfit(ValueError):  # noqa: N818 - the user's error and not the program's
     """A value is not of the kind that is expected; the text says what was expected and found."""
 
+    def __init__(self, text: str, inside: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(text)
+        self.inside = inside
+        """All that is wrong in a table or list: where, such as `[1].name`, and what."""
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -46,6 +51,7 @@ class Kind:
     is_optional: bool = False
     """Whether None is a value."""
     choices: tuple[Any, ...] = ()
+    """All values there are; beside a whole number, the words that may stand for one."""
     item: "Kind | None" = None
     """Of each entry of a list or map."""
     models: tuple[type[BaseModel], ...] = ()
@@ -130,6 +136,9 @@ def _union_kind(members: Sequence[Any], discriminator: str | None) -> Kind:
             return Kind("group", is_optional, models=models, tag=tag)
     if names == {"whole number", "number"}:
         return Kind("number", is_optional)
+    if names == {"whole number", "choice"}:
+        choices = tuple(choice for kind in kinds for choice in kind.choices)
+        return Kind("whole number", is_optional, choices)
     if names == {"choice"}:
         return Kind("choice", is_optional, tuple(choice for kind in kinds for choice in kind.choices))
     return Kind("other", is_optional)
@@ -144,6 +153,23 @@ def tags_of(model: type[BaseModel], tag: str) -> tuple[Any, ...]:
 def unset(kind: Kind, value: Any) -> bool:
     """True when `value` is the word by which an optional option that is not text is set to None."""
     return kind.is_optional and kind.name not in ("text", "open") and value == "none"
+
+
+def settled(kind: Kind, value: Any) -> Any:
+    """A value that fits, with None in place of each `none` that says so, as TOML has no None."""
+    if unset(kind, value):
+        return None
+    item = kind.item or Kind("open")
+    if kind.name == "list" and isinstance(value, list):
+        return [settled(item, entry) for entry in cast("list[Any]", value)]
+    if kind.name == "map" and isinstance(value, dict):
+        return {key: settled(item, entry) for key, entry in cast("dict[str, Any]", value).items()}
+    if kind.name == "group" and isinstance(value, dict):
+        table = cast("dict[str, Any]", value)
+        model = _chosen_model(kind, table)
+        kinds = {} if model is None else {key: _field_kind(field) for key, field in model.model_fields.items()}
+        return {key: settled(kinds.get(key, OTHER), entry) for key, entry in table.items()}
+    return value
 
 
 def decode(kind: Kind, text: str) -> Any:
@@ -175,7 +201,9 @@ def _scalar(kind: Kind, text: str) -> Any:
     """The value of one word; None when it is none."""
     match kind.name:
         case "whole number":
-            return int(text) if _WHOLE.fullmatch(text) and len(text) <= _MAX_DIGITS else None
+            if _WHOLE.fullmatch(text) and len(text) <= _MAX_DIGITS:
+                return int(text)
+            return text if text in kind.choices else None
         case "number":
             return _number(text)
         case "boolean":
@@ -225,9 +253,9 @@ def _decode_list(kind: Kind, text: str) -> list[Any]:
 
 
 def _checked(kind: Kind, value: Any) -> Any:
-    for place, sentence in check(kind, value):
-        raise Misfit(f"{place.removeprefix('.')}: {sentence}" if place else sentence)
-    return value
+    for place, sentence in (inside := list(check(kind, value))):
+        raise Misfit(f"{place.removeprefix('.')}: {sentence}" if place else sentence, inside)
+    return settled(kind, value)
 
 
 def check(kind: Kind, value: Any) -> Iterator[tuple[str, str]]:
@@ -252,24 +280,31 @@ def check(kind: Kind, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _check_group(kind: Kind, table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    model = kind.models[0]
-    if kind.tag is not None:
-        tags = {tag: model for model in kind.models for tag in tags_of(model, kind.tag)}
-        if table.get(kind.tag) not in list(tags):
-            yield f".{kind.tag}", f"expected one of {', '.join(tags)}"
-            return
-        model = tags[table[kind.tag]]
+    model = _chosen_model(kind, table)
+    if model is None:
+        tags = [tag for model in kind.models for tag in tags_of(model, kind.tag or "")]
+        yield f".{kind.tag}", f"expected one of {', '.join(tags)}"
+        return
     for key, value in table.items():
         if field := model.model_fields.get(key):
-            for place, sentence in check(kind_of(field.annotation, _discriminator(field)), value):
+            for place, sentence in check(_field_kind(field), value):
                 yield f".{key}{place}", sentence
         else:
             near = difflib.get_close_matches(key, model.model_fields, n=1)
             yield f".{key}", f"unknown option{f'; did you mean {near[0]}?' if near else ''}"
 
 
-def _discriminator(field: FieldInfo) -> str | None:
-    return field.discriminator if isinstance(field.discriminator, str) else None
+def _chosen_model(kind: Kind, table: Mapping[str, Any]) -> type[BaseModel] | None:
+    """The model that a table is of; None when it does not name one that there is."""
+    if kind.tag is None:
+        return kind.models[0]
+    tags = {tag: model for model in kind.models for tag in tags_of(model, kind.tag)}
+    chosen = table.get(kind.tag)
+    return tags.get(chosen) if isinstance(chosen, str) else None
+
+
+def _field_kind(field: FieldInfo) -> Kind:
+    return kind_of(field.annotation, field.discriminator if isinstance(field.discriminator, str) else None)
 
 
 def _fits(kind: Kind, value: Any) -> bool:
@@ -277,7 +312,7 @@ def _fits(kind: Kind, value: Any) -> bool:
         case "text" | "path":
             return isinstance(value, str)
         case "whole number":
-            return isinstance(value, int) and not isinstance(value, bool)
+            return (isinstance(value, int) and not isinstance(value, bool)) or value in kind.choices
         case "number":
             return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
         case "boolean":
@@ -307,6 +342,8 @@ def describe(kind: Kind) -> str:
     text = names.get(kind.name) or f"a {kind.name}"
     if kind.name == "choice":
         text = f"one of {', '.join(map(str, kind.choices))}"
+    elif kind.choices:
+        text += f" or {' or '.join(map(str, kind.choices))}"
     return f"{text} or none" if kind.is_optional and kind.name not in ("text", "open") else text
 
 

@@ -120,7 +120,8 @@ def _bar(snapshot: Snapshot, width: int, glyphs: Glyphs) -> Text:
 def _states(snapshot: Snapshot) -> Iterator[str | tuple[str, str]]:
     yield f"{snapshot.scored} scored  "
     yield (f"{snapshot.errored} errored", "red") if snapshot.errored else "0 errored"
-    yield f"  {snapshot.running} running  {snapshot.waiting} to come"
+    allowed = "" if snapshot.allowed is None else f"/auto {snapshot.allowed}"
+    yield f"  {snapshot.running}{allowed} running  {snapshot.waiting} to come"
     if snapshot.interrupted:
         yield (f"  {snapshot.interrupted} interrupted", "red")
 
@@ -132,11 +133,14 @@ def _stages_in_order(snapshot: Snapshot) -> Sequence[str]:
 
 def _tokens(snapshot: Snapshot) -> str:
     usage = snapshot.usage
-    if usage.input_tokens is None and usage.output_tokens is None:
-        return "unknown" if snapshot.unknown_usage else "-"
-    text = f"{count(usage.input_tokens or 0)} in  {count(usage.output_tokens or 0)} out"
-    if snapshot.unknown_usage:
+    is_known = usage.input_tokens is not None or usage.output_tokens is not None
+    text = "unknown" if snapshot.unknown_usage else "-"
+    if is_known:
+        text = f"{count(usage.input_tokens or 0)} in  {count(usage.output_tokens or 0)} out"
+    if is_known and snapshot.unknown_usage:
         text += f"  ({count(snapshot.unknown_usage)} turns without a count)"
+    for purpose, tokens in snapshot.side_tokens.items():
+        text += f"  {purpose} {count(tokens)}"
     return text
 
 
@@ -152,6 +156,8 @@ def _speed(snapshot: Snapshot) -> str:
 
 def _waits(snapshot: Snapshot) -> Iterator[Text]:
     again = f"{snapshot.sent_again} calls sent again  {snapshot.retried} rollouts tried again"
+    if snapshot.injected:
+        again += f"  {snapshot.injected} faults injected"
     yield _field("retries", again)
     if snapshot.ending:
         yield _field("ending", ("waiting for " + ", ".join(snapshot.ending), "magenta"))

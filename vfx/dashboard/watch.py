@@ -75,6 +75,8 @@ class Snapshot:
     errored: int
     interrupted: int
     running: int
+    allowed: int | None
+    """Rollouts that may run, where the run finds that out; None = the number was given."""
     stages: Mapping[str, int]
     """Rollouts under way by their stage."""
     reward: Estimate
@@ -82,6 +84,8 @@ class Snapshot:
     """Of all rollouts, those under way included."""
     unknown_usage: int
     """Turns without a count."""
+    side_tokens: Mapping[str, int]
+    """Of judges and simulated users, by purpose, as far as they are known."""
     rate: float | None
     """Rollouts a second; None until one is done."""
     token_rate: float | None
@@ -92,6 +96,8 @@ class Snapshot:
     """Calls that the client had to repeat."""
     retried: int
     """Rollouts that were tried again."""
+    injected: int
+    """Faults that `--client.chaos` has made."""
     kinds: Mapping[str, int]
     """Errored rollouts by kind."""
     errors: Sequence[ErrorLine]
@@ -170,16 +176,19 @@ class Watch:
             errored=tally.errored,
             interrupted=tally.interrupted,
             running=tally.running,
+            allowed=run.concurrency.limit if run.concurrency.is_auto else None,
             stages=stages,
             reward=self._estimate(),
             usage=usage,
             unknown_usage=unknown,
+            side_tokens=tally.side_usage.tokens,
             rate=rate,
             token_rate=token_rate,
             remaining_seconds=left / rate if rate else None,
             wait=self._wait(now),
-            sent_again=run.environment.client.waiting.retries,
+            sent_again=run.environment.calls_sent_again,
             retried=tally.retried,
+            injected=run.environment.injected_faults.total(),
             kinds=dict(tally.errors),
             errors=[
                 ErrorLine(cause.count, one_line(cause.example.removeprefix(f"{cause.kind}: ")), cause.advice)
@@ -245,7 +254,7 @@ class Watch:
         return rate or None, token_rate
 
     def _wait(self, now: float) -> Wait | None:
-        waiting = self._run.environment.client.waiting
+        waiting = self._run.environment.waiting
         if not waiting.calls:
             return None
         return Wait(waiting.calls, one_line(redact(waiting.reason), 120), waiting.until, max(0.0, waiting.until - now))

@@ -16,7 +16,7 @@ from vfx.interception.document import LARGE_BODY, Document, off_the_loop, parse,
 from vfx.interception.exchange import Exchange
 from vfx.interception.headers import passing
 from vfx.interception.outlet import Outlet
-from vfx.interception.pulse import Pulse
+from vfx.interception.pulse import Heart, Pulse
 from vfx.interception.session import Refusal, Session, Turn
 from vfx.messages import Completion, Message, Sampling
 from vfx.redaction import redact
@@ -46,10 +46,10 @@ class Call:
     """An admitted call, until its turn is settled."""
 
     def __init__(
-        self, client: Client, keep_alive: float, exchange: Exchange, outlet: Outlet, session: Session, turn: Turn
+        self, client: Client, heart: Heart, exchange: Exchange, outlet: Outlet, session: Session, turn: Turn
     ) -> None:
         self._client = client
-        self._keep_alive = keep_alive
+        self._heart = heart
         self._exchange = exchange
         self._outlet = outlet
         self._session = session
@@ -114,16 +114,21 @@ class Call:
             headers=passing(self._exchange),
             is_stream=read.is_stream,
             model=session.model,
+            asker=session.trace,
+            prompt=turn.prompt,
         )
         try:
             async with self._client.send(request) as response:
                 turn.attempts, turn.waited = response.attempts, response.waited
+                turn.notes += response.notes
+                turn.endpoint, turn.taped = response.endpoint, response.taped
                 if response.chunks is None:
                     await self._pass_whole(response)
                 else:
                     self._stream = self._dialect.assemble(imposed)
                     await self._pass_stream(response, response.chunks, self._stream)
         except ProviderError as error:
+            turn.notes += getattr(error, "__notes__", ())
             session.fail(turn, error)
             if not self._outlet.is_started:
                 await refuse_unanswered(self._outlet, error)
@@ -150,7 +155,7 @@ class Call:
                     body = serialise(REWRITES[self._dialect.route].put_answers(parse(body), pairs))
         else:
             session.fail(turn, response.error)
-            if response.error.fatal or response.error.is_final:
+            if response.error.fatal or response.error.is_final or session.fails_for_good:
                 headers = [header for header in headers if header[0].lower() != _NO_RETRY[0]] + [_NO_RETRY]
         await self._outlet.reply(response.status, body, headers)
 
@@ -180,28 +185,27 @@ class Call:
         # What a hook may change can't be passed on before it is whole.
         held: list[bytes] | None = [] if session.rewriter is not None and session.rewriter.sees_responses else None
         await outlet.start(response.status, response.headers)
-        pulse = Pulse(outlet, self._keep_alive, lambda: held is not None or stream.is_between_events)
-        self._exchange.group.start_soon(pulse.beat, name="keep-alive")
         failure: ProviderError | None = None
-        try:
-            async for piece in chunks:
-                session.note_first_byte(turn)
-                stream.feed(piece)
-                if stream.is_done and stream.is_complete:
-                    # Before the program sees the end: it may exit on it, and is scored on this answer.
-                    session.commit(turn, stream.completion())
-                if held is None:
-                    await pulse.write(piece)
-                else:
-                    held.append(piece)
-            stream.finish()
-        except ProviderError as error:
-            failure = error
-        if stream.is_complete:
-            session.commit(turn, stream.completion())
-            if held is None or await self._write_held(pulse, b"".join(held), stream):
-                await outlet.finish()
-            return
+        with self._heart.pulse(outlet, lambda: held is not None or stream.is_between_events) as pulse:
+            try:
+                async for piece in chunks:
+                    session.note_first_byte(turn)
+                    stream.feed(piece)
+                    if stream.is_done and stream.is_complete:
+                        # Before the program sees the end: it may exit on it, and is scored on this answer.
+                        session.commit(turn, stream.completion())
+                    if held is None:
+                        await pulse.write(piece)
+                    else:
+                        held.append(piece)
+                stream.finish()
+            except ProviderError as error:
+                failure = error
+            if stream.is_complete:
+                session.commit(turn, stream.completion())
+                if held is None or await self._write_held(pulse, b"".join(held), stream):
+                    await outlet.finish()
+                return
         if failure is None:
             why = stream.error or "it ended without its terminal event"
             failure = ProviderError(

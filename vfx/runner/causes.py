@@ -95,10 +95,26 @@ def advice(error: ErrorRecord) -> str | None:
 
 _ANY = frozenset({"provider", "task", "scoring", "harness", "toolset", "user", "sandbox", "interception", "tunnel"})
 _PROVIDER = frozenset({"provider"})
+_SCORING = frozenset({"scoring"})
 # A program often repeats in its own error what the provider told it.
 _CALLER = frozenset({"provider", "harness"})
 
 _ADVICE: tuple[tuple[frozenset[str], str, str], ...] = (
+    (_SCORING, r"^judge .*: the answer can't be read", "another judge model, more max_asks, or structured = true"),
+    (_SCORING, r"^judge .*HTTP 40[13]\b", "a key that may use the judge's model, in the variable of its api_key_var"),
+    (_SCORING, r"^judge .*HTTP 404\b", "the judge's model and base_url: does this endpoint have this model?"),
+    (_SCORING, r"^judge .*(rate limit|\b429\b)", "a lower -c, or more max_retries of the judge's client"),
+    (_SCORING, r"^judge .*(refused the connection|unknown host|no (secure )?connection)", "the judge's base_url"),
+    (
+        _CALLER,
+        r"injected by --client\.chaos",
+        "a smaller share in --client.chaos, or more --client.max-retries: it is no fault of the provider",
+    ),
+    (
+        _CALLER | {"drift"},
+        r"not on the tape",
+        "a new tape with --client.cassette-mode record, or --client.cassette-ignore for what may differ",
+    ),
     (_ANY, r"\(--timeout\.setup\)", "a longer --timeout.setup; on a busy host a lower -c"),
     (_ANY, r"\(--timeout\.rollout\)", "a longer --timeout.rollout, or --max-turns to end it by turns"),
     (_ANY, r"\(--timeout\.finalize\)", "a longer --timeout.finalize"),

@@ -1,7 +1,7 @@
 """What one eval is asked to do."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializeAsAny
 
@@ -18,6 +18,8 @@ __all__ = ["EvalConfig", "Retries", "RetryKind", "StageName", "Timeouts"]
 
 RetryKind = Literal["provider", "task", "scoring", "harness", "toolset", "user", "sandbox", "interception", "tunnel"]
 StageName = Literal["setup", "rollout", "finalize", "scoring"]
+
+DEFAULT_CONCURRENT = 32
 
 
 class Timeouts(Settings):
@@ -64,8 +66,8 @@ class EvalConfig(Settings):
     """How many tasks; None = all."""
     num_rollouts: int = Field(default=1, ge=1)
     """Rollouts of each task."""
-    max_concurrent: int = Field(default=32, ge=1)
-    """Rollouts at the same time."""
+    max_concurrent: Annotated[int, Field(ge=1)] | Literal["auto"] = DEFAULT_CONCURRENT
+    """Rollouts at a time, or `auto`: what the provider takes."""
     shuffle: bool = False
     """Take the tasks in random order, the same for the same seed."""
     seed: int = 0
@@ -100,6 +102,11 @@ class EvalConfig(Settings):
     """What is written to the run's log."""
     display: Literal["auto", "live", "plain", "none"] = "auto"
     """Progress on stderr; `auto` is `live` on a terminal outside CI, else `plain` lines."""
+
+    @property
+    def workers(self) -> int:
+        """How much at a time of what calls no model, which `auto` has nothing to go by for."""
+        return DEFAULT_CONCURRENT if self.max_concurrent == "auto" else self.max_concurrent
 
     def seconds_for(self, stage: StageName, task: Task) -> float | None:
         """Bound on a stage of a rollout of `task`: what the user gave, else what the task says, else the default."""

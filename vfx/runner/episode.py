@@ -1,6 +1,7 @@
 """The rollouts of one task together: group rewards compare them once all have ended."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import anyio
@@ -11,6 +12,7 @@ from vfx.errors import ScoringError
 from vfx.runner.plan import Plan, PlannedRollout, identity_of
 from vfx.runner.resume import Earlier, TaskIdentity
 from vfx.runner.scoring import score_group
+from vfx.runner.state import restore_state
 from vfx.trace.record import ErrorRecord, Trace
 
 __all__ = ["Episode", "Episodes"]
@@ -42,6 +44,10 @@ class Episode:
         traces = sorted(self.traces, key=lambda trace: trace.rollout)
         if len(traces) < SMALLEST_GROUP:
             return traces
+        for trace in traces:
+            # One of an earlier launch was read from its record. What no longer fits stays as plain data.
+            with suppress(ScoringError):
+                restore_state(self.task, trace)
         with anyio.move_on_after(seconds) as deadline:
             await score_group(self.task, traces, threads)
         if deadline.cancelled_caught:

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -17,6 +17,7 @@ from vfx import __version__
 from vfx._concurrency import Shutdown, is_blocked_loop
 from vfx.errors import RunError
 from vfx.redaction import redact
+from vfx.runner.concurrency import Concurrency
 from vfx.runner.config import EvalConfig
 from vfx.runner.environment import Environment
 from vfx.runner.episode import Episode, Episodes
@@ -62,6 +63,8 @@ class Run:
     """Seconds since the epoch; None while it goes on."""
     failure: str | None = None
     """Why the run as a whole can't go on; None when it can."""
+    most_concurrent: int | None = None
+    """Bound on the rollouts at a time, whatever was asked for; None = there is none."""
     running: dict[str, Trace] = field(default_factory=dict[str, Trace])
     """The traces of the attempts under way by their ids, the oldest first."""
     _fatal: list[str | None] = field(default_factory=list[str | None])
@@ -74,6 +77,10 @@ class Run:
         planned = {rollout.identity for rollout in self.plan} if self.earlier.finished else set[Identity]()
         self.tally.planned = len(self.plan) + len(self.earlier.finished - planned)
         self.tally.rollouts_per_task = self.plan.num_rollouts
+        self.concurrency = Concurrency(self.config.max_concurrent, self.most_concurrent)
+        """How many rollouts run at a time."""
+        if self.concurrency.is_auto:
+            self.environment.client.observer.listener = self.concurrency
         self.num_earlier = len(self.earlier.finished)
         """Rollouts that launches before this one have finished."""
         self.num_owed = sum(1 for _ in self.owed())
@@ -132,7 +139,11 @@ class Run:
             "rollouts_per_task": self.plan.num_rollouts,
             "earlier_rollouts": self.num_earlier,
             **self.tally.to_record(),
-            "retries": self.environment.client.waiting.retries,
+            "retries": self.environment.calls_sent_again,
+            "tape": None if (tape := self.environment.client.tape) is None else asdict(tape),
+            "injected_faults": dict(sorted(self.environment.injected_faults.items())),
+            "concurrency": self.concurrency.to_record(),
+            "tool_server_restarts": self.environment.tools.restarts,
             "peak_servers": self.environment.interception.peak_servers,
             "servers_left": self.environment.interception.num_servers,
             "exit_code": outcome.exit_code,
@@ -142,11 +153,13 @@ class Run:
     def note(self, trace: Trace) -> None:
         """Count a finished rollout, and end the run when it can only go on failing."""
         self.tally.add(trace)
-        self._has_turned = self._has_turned or trace.num_turns > 0
+        # A judge that can't be asked spoils rollouts that went well until then.
+        is_unjudged = bool(trace.errors) and trace.errors[0].kind == "scoring" and trace.errors[0].fatal is not None
+        self._has_turned = self._has_turned or (trace.num_turns > 0 and not is_unjudged)
         if self._has_turned:
             return
         self._fatal.append(trace.errors[0].fatal if trace.errors else None)
-        enough = min(self.num_owed, max(3, min(self.config.max_concurrent, FATAL_SAMPLE)))
+        enough = min(self.num_owed, max(3, min(self.concurrency.most, FATAL_SAMPLE)))
         if len(self._fatal) >= enough and self._fatal[0] is not None and len(set(self._fatal)) == 1:
             self.failure = f"stopped after {enough} rollouts that all failed alike: {trace.errors[0].message}"
 
@@ -220,25 +233,29 @@ async def _run_all(run: Run) -> None:
         (partial(_score, run, episode) for episode in run.episodes.complete()),
         (partial(_finish, run, planned) for planned in run.owed()),
     )
-    workers = min(run.config.max_concurrent, run.num_owed + len(run.earlier.pending))
+    workers = min(run.concurrency.most, run.num_owed + len(run.earlier.pending))
     async with anyio.create_task_group() as group:
         for number in range(workers):
             group.start_soon(_work, run, jobs, group.cancel_scope, name=f"worker {number}")
 
 
 async def _work(run: Run, jobs: Iterator[Callable[[], Awaitable[None]]], everything: anyio.CancelScope) -> None:
-    for job in jobs:
-        run.tally.running += 1
-        try:
-            await job()
-        except RunError as error:
-            # Results can't be kept any more: nothing that costs money goes on.
-            run.failure = run.failure or str(error)
-        finally:
-            run.tally.running -= 1
-        if run.failure is not None:
-            everything.cancel()
-            return
+    while True:
+        async with run.concurrency.place():
+            job = next(jobs, None)
+            if job is None:
+                return
+            run.tally.running += 1
+            try:
+                await job()
+            except RunError as error:
+                # Results can't be kept any more: nothing that costs money goes on.
+                run.failure = run.failure or str(error)
+            finally:
+                run.tally.running -= 1
+            if run.failure is not None:
+                everything.cancel()
+                return
 
 
 async def _finish(run: Run, planned: PlannedRollout) -> None:
@@ -266,6 +283,8 @@ async def _finish(run: Run, planned: PlannedRollout) -> None:
             if error is not None:
                 log.warning("%s#%d errored: %s: %s", planned.task.key, planned.rollout, error.kind, error.message)
             return
+        for client in run.environment.clients:
+            client.discarded.update(trace.taped)
         log.info("%s#%d is tried again after: %s", planned.task.key, planned.rollout, error.message)
         run.tally.retried += 1
         run.tally.add_cost(trace)

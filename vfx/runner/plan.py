@@ -2,14 +2,17 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
 from re import fullmatch
+from typing import Any
 
 from vfx.authoring.configured import configure_tasks
 from vfx.authoring.task import Task
+from vfx.authoring.taskset import Taskset
+from vfx.authoring.toolset import named_toolsets
 from vfx.errors import ConfigError, Mistake
 from vfx.runner.config import EvalConfig
 from vfx.runner.tasks import load_tasks
@@ -74,6 +77,8 @@ def make_plan(config: EvalConfig) -> Plan:
     chosen = _select(tasks, config)
     if not chosen:
         raise ConfigError(Mistake(f"no task is left of {len(tasks)}", "--include/--exclude"))
+    _check_users(chosen, taskset)
+    _check_toolsets(chosen, taskset)
     configure_tasks(chosen, taskset.task)
     seen: Counter[str] = Counter()
     numbered: list[tuple[Task, int]] = []
@@ -81,6 +86,35 @@ def make_plan(config: EvalConfig) -> Plan:
         numbered.append((task, seen[task.key]))
         seen[task.key] += 1
     return Plan(numbered, config.num_rollouts)
+
+
+def _check_users(tasks: Iterable[Task], taskset: Taskset[Any]) -> None:
+    """Refuse tasks with another user than the one that the taskset lets people configure.
+
+    Raises:
+        ConfigError: There are some.
+    """
+    known = taskset.task_type.user
+    for owner in dict.fromkeys(type(task) for task in tasks):
+        if owner.user not in (None, known):
+            name = type(taskset).__name__
+            what = f"{owner.__name__} has a user that {name} does not know of"
+            raise ConfigError(Mistake(what, taskset.id, f"write class {name}(vfx.Taskset[{owner.__name__}])"))
+
+
+def _check_toolsets(tasks: Iterable[Task], taskset: Taskset[Any]) -> None:
+    """Refuse tasks with tool servers that the taskset doesn't let people configure.
+
+    Raises:
+        ConfigError: There are some.
+    """
+    known = named_toolsets("", taskset.task_type.toolsets)
+    for owner in dict.fromkeys(type(task) for task in tasks):
+        for server, toolset in named_toolsets("", owner.toolsets).items():
+            if known.get(server) is not toolset:
+                name = type(taskset).__name__
+                what = f"{owner.__name__} has a tool server {server!r} that {name} does not know of"
+                raise ConfigError(Mistake(what, taskset.id, f"write class {name}(vfx.Taskset[{owner.__name__}])"))
 
 
 def group_mistakes(plan: Plan) -> list[Mistake]:

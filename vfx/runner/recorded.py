@@ -56,6 +56,12 @@ class RecordedRun:
                 lines.append(file.readline())
         return sorted((read_trace(line) for line in lines), key=lambda trace: trace.rollout)
 
+    def read_at(self, offset: int) -> Trace:
+        """The finished rollout whose record starts there. May block."""
+        with self._path.open("rb") as file:
+            file.seek(offset)
+            return read_trace(file.readline())
+
     def attempts(self) -> Iterator[tuple[Trace, bool]]:
         """The attempts that did not count but cost, each with whether it was one that was tried again."""
         path = self.folder / ATTEMPTS

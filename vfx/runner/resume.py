@@ -8,14 +8,25 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
 from vfx.errors import ConfigError, Mistake
 from vfx.runner.environment import Environment
 from vfx.runner.plan import Identity, Plan, identity_of
 from vfx.runner.saved_config import to_toml
 from vfx.runner.scoring import has_group_rewards
-from vfx.runner.store import ATTEMPTS, CONFIG, TORN, TRACES, RunStore, append_whole, replace_file, run_folder
+from vfx.runner.store import (
+    ATTEMPTS,
+    CONFIG,
+    SUMMARY,
+    SYSTEM_PROMPT,
+    TORN,
+    TRACES,
+    RunStore,
+    append_whole,
+    replace_file,
+    run_folder,
+)
 from vfx.runner.summary import Tally
 from vfx.trace.reading import read_lines, read_trace
 from vfx.trace.record import Trace
@@ -35,6 +46,8 @@ class Earlier:
     """Rollouts that have ended and wait for the rest of their group to be scored, by task."""
     tally: Tally = field(default_factory=Tally)
     """The numbers of the finished rollouts, and the tokens of attempts that don't count."""
+    taped: set[str] = field(default_factory=set[str])
+    """Exchanges of a tape that the answers of all these came from, or are recorded as."""
 
     def has_ended(self, identity: Identity) -> bool:
         """True when the rollout need not be run."""
@@ -73,15 +86,44 @@ def prepare(
         ConfigError: The folder can't be used as asked for; nothing has been changed.
         RunError: It can't be written.
     """
+    if resume is not None:
+        _check_own(resume)
     folder = resume or run_folder(environment.config, environment.model)
     store = RunStore(folder, replace=replace, resume=resume is not None)
     try:
+        if resume is not None:
+            _check_system_prompt(folder, environment)
         earlier = Earlier() if resume is None else recover(store, plan)
+        for client in environment.clients:
+            client.skipped.update(earlier.taped)
         store.write_whole(CONFIG, to_toml(environment.config).encode())
+        if environment.taskset.system_prompt_file is not None and environment.system_prompt is not None:
+            store.write_whole(SYSTEM_PROMPT, environment.system_prompt.encode())
     except BaseException:
         store.close()
         raise
     return store, earlier
+
+
+def _check_system_prompt(folder: Path, environment: Environment) -> None:
+    """The configuration holds the name of the file only, and what stands in it bears on results."""
+    kept, file = folder / SYSTEM_PROMPT, environment.taskset.system_prompt_file
+    if file is not None and kept.exists() and kept.read_bytes() != (environment.system_prompt or "").encode():
+        hint = "put it back to go on with the run, or start a new one"
+        what = f"{file} has changed since the run began; what it held is in {kept}"
+        raise ConfigError(Mistake(what, "--taskset.system-prompt-file", hint))
+
+
+def _check_own(folder: Path) -> None:
+    """Refuse what a replay made: its answers are another run's, and a model would be asked for the rest."""
+    try:
+        summary = json.loads((folder / SUMMARY).read_bytes())
+    except (OSError, ValueError):
+        return
+    if isinstance(summary, dict) and (of := cast("dict[str, Any]", summary).get("replay_of")):
+        raise ConfigError(
+            Mistake("is a replay, which is not gone on with", str(folder), f"start anew: vfx replay {of}")
+        )
 
 
 def recover(store: RunStore, plan: Plan) -> Earlier:
@@ -137,6 +179,7 @@ class _Recovery:
                 self._held.add(trace.id)
                 if identity_of(trace)[:2] in self._grouped:
                     self._pending[identity_of(trace)] = trace
+                    self.earlier.taped.update(trace.taped)
             elif trace.id not in self._held:
                 tally.retried += reason == "retried"
                 tally.add_cost(trace)
@@ -154,6 +197,7 @@ class _Recovery:
                 record.leaves_as = "redone"
             else:
                 self.earlier.finished.add(record.identity)
+                self.earlier.taped.update(trace.taped)
                 if record.identity[:2] not in self._grouped:
                     self.earlier.tally.add(trace)
             if record.leaves_as and (trace.id, record.leaves_as) not in self.attempts and trace.id not in self._held:

@@ -4,23 +4,38 @@ import secrets
 import signal
 import time
 from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import anyio
 
-from vfx.authoring.harness import Endpoint, Job
+from vfx.authoring.harness import Endpoint, Job, ToolServer
 from vfx.authoring.hooks import Hook, call_hook, lifecycle_hook
-from vfx.errors import HarnessError, RolloutError, SandboxError, ScoringError, TaskError, attributed
+from vfx.errors import (
+    DriftError,
+    HarnessError,
+    ProviderError,
+    RolloutError,
+    SandboxError,
+    ScoringError,
+    TaskError,
+    ToolsetError,
+    attributed,
+)
+from vfx.interception.base import Slot
 from vfx.interception.rewriting import Intercept, Rewriter
 from vfx.interception.session import Session
 from vfx.messages import Message
 from vfx.runner.environment import Environment
 from vfx.runner.plan import PlannedRollout
 from vfx.runner.scoring import mark_unscored, score
+from vfx.runner.speaking import RolloutUser
+from vfx.runner.state import fresh_state
 from vfx.runtimes.base import ProgramResult, Runtime, SubprocessSettings
+from vfx.runtimes.subprocess import SubprocessRuntime
+from vfx.tools.servers import OpenTools
 from vfx.trace.record import Agent, ErrorRecord, Span, TaskRef, Trace
 
 __all__ = ["Rollout"]
@@ -76,6 +91,7 @@ class Rollout:
     async def _run_stages(self) -> None:
         environment, task, trace = self._environment, self._task, self.trace
         config = environment.config
+        trace.state = fresh_state(task)
         async with self._runtime(config.seconds_for("setup", task)) as runtime:
             with self._stage("setup", config.seconds_for("setup", task), TaskError):
                 await self._lifecycle("setup", runtime)
@@ -85,10 +101,11 @@ class Rollout:
             with self._stage("finalize", config.seconds_for("finalize", task), TaskError):
                 await self._lifecycle("finalize", runtime)
             with self._stage("scoring", config.seconds_for("scoring", task), ScoringError):
-                await score(task, trace, self._available(runtime), environment.hook_threads)
+                available = {**self._available(runtime), **environment.judging.available(task, trace)}
+                await score(task, trace, available, environment.hook_threads)
 
     @asynccontextmanager
-    async def _runtime(self, seconds: float | None) -> AsyncGenerator[Runtime]:
+    async def _runtime(self, seconds: float | None) -> AsyncGenerator[SubprocessRuntime]:
         runtime = self._environment.create_runtime(self._task)
         try:
             with self._stage("boot", seconds, SandboxError, flag="setup"):
@@ -117,14 +134,34 @@ class Rollout:
             raise owner(f"{name} took longer than {seconds:g} s (--timeout.{flag or name})")
 
     def _available(self, runtime: Runtime) -> Mapping[str, Any]:
-        return {"trace": self.trace, "runtime": runtime, "task": self._task}
+        return {"trace": self.trace, "runtime": runtime, "task": self._task, "state": self.trace.state}
 
     async def _lifecycle(self, name: str, runtime: Runtime) -> None:
         hook = lifecycle_hook(type(self._task), name)
         if hook is not None:
             await call_hook(hook, self._task, self._available(runtime), self._environment.hook_threads)
 
-    async def _run_agent(self, runtime: Runtime, seconds: float | None) -> None:
+    @asynccontextmanager
+    async def _tools(self, runtime: SubprocessRuntime, slot: Slot) -> AsyncGenerator[OpenTools]:
+        """The rollout's tool servers; the body is cancelled when one of them dies.
+
+        Raises:
+            ToolsetError: One could not be started, or has died.
+        """
+        environment, task = self._environment, self._task
+        tools = OpenTools()
+        async with AsyncExitStack() as stack:
+            if environment.tools.names_for(task):
+                with self._stage("tools", environment.config.seconds_for("setup", task), ToolsetError, flag="setup"):
+                    opened = environment.tools.opened(task, runtime, (slot.state_url, slot.state_key))
+                    tools = await stack.enter_async_context(opened)
+            with tools.watched():
+                yield tools
+        if tools.death is not None:
+            self.trace.stop_condition = "toolset_error"
+            raise ToolsetError(tools.death)
+
+    async def _run_agent(self, runtime: SubprocessRuntime, seconds: float | None) -> None:
         """Run the program, and tell a clean end from a failure and from a failure's true cause."""
         trace = self.trace
         session = self._session(runtime)
@@ -132,9 +169,13 @@ class Rollout:
         trace.timing["agent"] = Span(started)
         failure: RolloutError | None = None
         try:
-            async with self._environment.interception.acquire(session) as slot:
+            async with (
+                self._environment.interception.acquire(session) as slot,
+                self._tools(runtime, slot) as tools,
+            ):
                 with anyio.move_on_after(seconds) as deadline:
-                    failure = await self._run_harness(runtime, Endpoint(slot.base_url, slot.api_key, session.model))
+                    endpoint = Endpoint(slot.base_url, slot.api_key, session.model)
+                    failure = await self._run_harness(runtime, endpoint, tools.servers)
         finally:
             session.close()
             trace.timing["agent"] = Span(started, time.time())
@@ -144,9 +185,12 @@ class Rollout:
             if trace.num_turns and trace.stop_condition is None:
                 # What it reached until then is scored.
                 trace.stop_condition = "timeout"
-        if trace.stop_condition is not None:
+        has_drifted = isinstance(session.error, DriftError)
+        if trace.stop_condition is not None and not has_drifted:
             return
-        if session.error is not None and (failure is not None or not trace.num_turns):
+        # A program may do without an answer of the provider; what we refused, or a hook broke, is no clean end.
+        is_ours = session.error is not None and (has_drifted or not isinstance(session.error, ProviderError))
+        if session.error is not None and (failure is not None or not trace.num_turns or is_ours):
             trace.stop_condition = f"{session.error.kind}_error"
             raise session.error
         if failure is None and trace.calls and not trace.num_turns:
@@ -156,15 +200,21 @@ class Rollout:
             trace.stop_condition = failure.ended if isinstance(failure, HarnessError) else None
             raise failure
 
-    async def _run_harness(self, runtime: Runtime, endpoint: Endpoint) -> RolloutError | None:
+    async def _run_harness(
+        self, runtime: Runtime, endpoint: Endpoint, tools: Mapping[str, ToolServer]
+    ) -> RolloutError | None:
         environment, task = self._environment, self._task
+        user = self._user(runtime)
         try:
             with attributed(HarnessError, "harness"):
+                messages = task.messages(environment.system_prompt)
                 job = Job(
                     endpoint=Endpoint(runtime.url_for(endpoint.base_url), endpoint.api_key, endpoint.model),
-                    messages=task.messages(environment.system_prompt),
+                    messages=messages if user is None else await user.opened(messages),
                     task=task,
                     runtime=runtime,
+                    tools=tools,
+                    user=user,
                 )
                 if environment.harness.needs_prompt_file:
                     await runtime.write(PROMPT_FILE, job.prompt)
@@ -187,6 +237,13 @@ class Rollout:
             find_stop=self._stop_finder(runtime),
             rewriter=self._rewriter(runtime),
         )
+
+    def _user(self, runtime: Runtime) -> RolloutUser | None:
+        environment, task = self._environment, self._task
+        if environment.user is None or task.user is None:
+            return None
+        available, threads = self._available(runtime), environment.hook_threads
+        return RolloutUser(environment.user, task, self.trace, available, threads, environment.user_asker)
 
     def _rewriter(self, runtime: Runtime) -> Rewriter | None:
         intercepts = [

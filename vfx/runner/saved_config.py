@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
@@ -28,11 +28,11 @@ def masked_config(config: EvalConfig) -> dict[str, Any]:
     data = cast(
         "dict[str, Any]", to_jsonable_python(config, serialize_unknown=True, inf_nan_mode="constants", by_alias=False)
     )
-    client = data["client"]
-    if "headers" in client:
-        client["headers"] = {name: _masked_header(value) for name, value in client["headers"].items()}
-    if "base_url" in client:
-        client["base_url"] = _masked_url(client["base_url"], every_parameter=True)
+    for tools in (data["taskset"].get("tools", {}), data["taskset"].get("task", {}).get("tools", {})):
+        for entry in tools.values():
+            entry["headers"] = {name: _masked_header(value) for name, value in entry["headers"].items()}
+            if entry["url"] is not None:
+                entry["url"] = _masked_url(entry["url"], every_parameter=True)
     return cast("dict[str, Any]", _masked(data))
 
 
@@ -40,9 +40,22 @@ def _masked_header(value: str) -> str:
     return value if value.startswith("env:") else MASK
 
 
+def _masked_client(client: Mapping[str, Any]) -> dict[str, Any]:
+    """The evaluated model's, a judge's or a user's."""
+    masked = dict(client)
+    if isinstance(headers := masked.get("headers"), dict):
+        masked["headers"] = {name: _masked_header(value) for name, value in cast("dict[str, str]", headers).items()}
+    if isinstance(url := masked.get("base_url"), str):
+        masked["base_url"] = _masked_url(url, every_parameter=True)
+    return masked
+
+
 def _masked(value: Any, name: str = "") -> Any:
     if isinstance(value, dict):
-        return {key: _masked(entry, key) for key, entry in cast("dict[str, Any]", value).items()}
+        table = cast("dict[str, Any]", value)
+        if name == "client" and "type" in table:
+            table = _masked_client(table)
+        return {key: _masked(entry, key) for key, entry in table.items()}
     if isinstance(value, list):
         return [_masked(entry, name) for entry in cast("list[Any]", value)]
     if not isinstance(value, str):
@@ -106,7 +119,7 @@ def _table(table: Mapping[str, Any], model: BaseModel | None, path: tuple[str, .
             inner.append((key, cast("dict[str, Any]", value), below if isinstance(below, BaseModel) else None))
         else:
             is_comment = (value is None and not _is_set_to_none(model, key)) or _is_left_to_tasks(model, key)
-            shown = "none" if is_comment and value is None else _value_text(value)
+            shown = "none" if is_comment and value is None else _value_text(value, getattr(model, key, None))
             text = f"{'# ' if is_comment else ''}{_key_text(key)} = {shown}"
             own.append(Line(text, (*path, key), is_comment))
     if path and any(not line.is_comment for line in own):
@@ -135,8 +148,13 @@ def _key_text(key: str) -> str:
     return key if _BARE_KEY.fullmatch(key) else _string(key)
 
 
-def _value_text(value: Any) -> str:
-    """A value as TOML writes it, on one line; None, which TOML does not have, is the text none."""
+def _value_text(value: Any, original: Any = None) -> str:
+    """A value as TOML writes it, on one line; None, which TOML does not have, is the text none.
+
+    Args:
+        value: As plain data.
+        original: What it was made from, where that is known: a model tells which None is not its default.
+    """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
@@ -144,10 +162,17 @@ def _value_text(value: Any) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, list):
-        return f"[{', '.join(map(_value_text, cast('list[Any]', value)))}]"
+        entries = cast("list[Any]", value)
+        known = cast("Sequence[Any]", original) if isinstance(original, list | tuple) else [None] * len(entries)
+        return f"[{', '.join(_value_text(entry, model) for entry, model in zip(entries, known, strict=True))}]"
     if isinstance(value, dict):
-        entries = cast("dict[str, Any]", value).items()
-        shown = (f"{_key_text(key)} = {_value_text(entry)}" for key, entry in entries if entry is not None)
+        model = original if isinstance(original, BaseModel) else None
+        fields = cast("dict[str, Any]", value).items()
+        shown = (
+            f"{_key_text(key)} = {_value_text(entry, getattr(model, key, None))}"
+            for key, entry in fields
+            if entry is not None or _is_set_to_none(model, key)
+        )
         return f"{{ {', '.join(shown)} }}" if value else "{}"
     return _string("none" if value is None else str(value))
 

@@ -24,6 +24,7 @@ __all__ = [
     "CONFIG",
     "LOG",
     "SUMMARY",
+    "SYSTEM_PROMPT",
     "TORN",
     "TRACES",
     "RunStore",
@@ -38,8 +39,10 @@ ATTEMPTS = "attempts.jsonl"
 CONFIG = "config.toml"
 SUMMARY = "summary.json"
 LOG = "run.log"
+SYSTEM_PROMPT = "system_prompt.txt"
+"""What stood in the file that `--taskset.system-prompt-file` names when the run began."""
 LOCK = ".lock"
-RUN_FILES = frozenset({TRACES, TORN, ATTEMPTS, CONFIG, SUMMARY, LOG, LOCK})
+RUN_FILES = frozenset({TRACES, TORN, ATTEMPTS, CONFIG, SUMMARY, LOG, SYSTEM_PROMPT, LOCK})
 NEW = ".new"
 """Ends the name of a file that is written to take the place of another."""
 

@@ -14,12 +14,12 @@ from vfx.messages import Usage
 from vfx.runner.causes import Causes
 from vfx.runner.durations import Durations
 from vfx.runner.estimates import Estimate, clustered_error, mean, pass_at_k, pass_counts
-from vfx.runner.tokens import distinct_input_tokens
+from vfx.runner.tokens import SideUsage, distinct_input_tokens, usage_record
 from vfx.trace.record import Trace
 
 __all__ = ["STAGES", "Estimate", "Tally", "clustered_error", "mean", "pass_at_k"]
 
-STAGES = ("boot", "setup", "agent", "finalize", "scoring")
+STAGES = ("boot", "setup", "tools", "agent", "finalize", "scoring")
 """The stages of a rollout, in order."""
 
 _Key = tuple[str, int]
@@ -56,6 +56,8 @@ class Tally:
     failed_calls: int = 0
     calls_without_usage: int = 0
     """Turns whose provider did not tell the tokens, so that `usage` is too low."""
+    side_usage: SideUsage = field(default_factory=SideUsage)
+    """Of judges and simulated users."""
     first_byte: Durations = field(default_factory=Durations)
     """From a turn's start to the first byte of its answer, waits included."""
     call: Durations = field(default_factory=Durations)
@@ -114,6 +116,7 @@ class Tally:
                 self.call.add(call.span.end - call.span.start)
             if call.first_byte is not None:
                 self.first_byte.add(call.first_byte)
+        self.side_usage.add(trace.side_calls)
         distinct = distinct_input_tokens(trace)
         known = self.distinct_input_tokens
         self.distinct_input_tokens = None if known is None or distinct is None else known + distinct
@@ -162,12 +165,13 @@ class Tally:
                 if of == "metric"
             },
             "stop_conditions": dict(self.stop_conditions),
-            "usage": _usage(self.usage)
+            "usage": usage_record(self.usage)
             | {
                 "distinct_input_tokens": self.distinct_input_tokens if self.calls else None,
                 "turns_without_usage": self.calls_without_usage,
             },
-            "failed_usage": _usage(self.failed_usage),
+            "failed_usage": usage_record(self.failed_usage),
+            "side_usage": self.side_usage.to_record(),
             "turns": self.calls,
             "failed_calls": self.failed_calls,
             "latency": {
@@ -187,12 +191,3 @@ class Tally:
 def _in_order(stages: Mapping[str, Durations]) -> Sequence[str]:
     others = sorted(stages.keys() - set(STAGES))
     return [name for name in (*STAGES, *others) if name in stages]
-
-
-def _usage(usage: Usage) -> dict[str, int | None]:
-    return {
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cached_tokens": usage.cached_tokens,
-        "reasoning_tokens": usage.reasoning_tokens,
-    }

@@ -15,6 +15,8 @@ from vfx._concurrency import is_blocked_loop
 from vfx.authoring.hooks import call_hook, lifecycle_hook
 from vfx.authoring.registry import harness_class
 from vfx.authoring.task import Task
+from vfx.authoring.taskset import Taskset
+from vfx.authoring.user import ModelUser, ScriptedUser
 from vfx.clients.base import ScriptedSettings
 from vfx.errors import RolloutError, SandboxError, ScoringError, TaskError, attributed
 from vfx.interception.base import ServerSettings
@@ -24,6 +26,7 @@ from vfx.runner.episode import Episode
 from vfx.runner.plan import Plan, PlannedRollout
 from vfx.runner.rollout import Rollout
 from vfx.runner.scoring import has_group_rewards
+from vfx.runner.state import fresh_state
 from vfx.runner.summary import Estimate
 from vfx.runtimes.base import Runtime
 from vfx.trace.record import Trace, encode_record
@@ -98,7 +101,15 @@ def idle_config(config: EvalConfig) -> EvalConfig:
     chat = harness_class("chat")(id="chat", runtime=config.harness.runtime)
     client = ScriptedSettings(replies=("",))
     changes = {"harness": chat, "client": client, "model": None, "interception": ServerSettings(), "max_turns": 1}
-    return config.model_copy(update=changes)
+    return config.model_copy(update={**changes, "taskset": _with_idle_user(config.taskset)})
+
+
+def _with_idle_user(taskset: Taskset[Any]) -> Taskset[Any]:
+    """The taskset with a user that says nothing in the place of one that a model plays, which would be asked."""
+    if not isinstance(getattr(taskset.task, "user", None), ModelUser):
+        return taskset
+    task = taskset.task.model_copy(update={"user": ScriptedUser(lines=("",))})
+    return taskset.model_copy(update={"task": task})
 
 
 async def validate(environment: Environment, plan: Plan, found: Validation) -> None:
@@ -116,7 +127,7 @@ async def validate(environment: Environment, plan: Plan, found: Validation) -> N
     found.findings += _unrewarded(plan)
     waiting = iter(plan.tasks)
     async with environment.serving(), anyio.create_task_group() as group:
-        for number in range(min(environment.config.max_concurrent, len(plan.tasks))):
+        for number in range(min(environment.config.workers, len(plan.tasks))):
             group.start_soon(_work, environment, waiting, found, name=f"validator {number}")
     found.findings += _earned_by_nothing(found)
 
@@ -227,6 +238,7 @@ def _verdict(given: object) -> str:
 
 async def _checked(environment: Environment, planned: PlannedRollout) -> object:
     trace = Rollout(environment, planned).trace
+    trace.state = fresh_state(planned.task)
     runtime = environment.create_runtime(planned.task)
     try:
         with attributed(SandboxError, "boot"):
@@ -241,5 +253,5 @@ async def _checked(environment: Environment, planned: PlannedRollout) -> object:
 
 async def _call(environment: Environment, task: Task, name: str, runtime: Runtime, trace: Trace) -> object:
     hook = lifecycle_hook(type(task), name)
-    available: Mapping[str, Any] = {"runtime": runtime, "task": task, "trace": trace}
+    available: Mapping[str, Any] = {"runtime": runtime, "task": task, "trace": trace, "state": trace.state}
     return None if hook is None else await call_hook(hook, task, available, environment.hook_threads)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from vfx.errors import ProviderError, RolloutError
@@ -29,6 +30,7 @@ __all__ = [
     "TaskRef",
     "Trace",
     "encode_record",
+    "state_data",
 ]
 
 SCHEMA_VERSION = 1
@@ -110,6 +112,8 @@ class Call:
     """What had arrived of a stream that broke off."""
     notes: Sequence[str] = ()
     """What the trace can't tell of it, such as messages that only the provider knows."""
+    taped: str | None = None
+    """The exchange of a tape that the answer was replayed from or recorded as, such as `3f9a1c77#12`; None = none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +147,8 @@ class SideCall:
     """Requests that were sent for it."""
     error: ErrorRecord | None = None
     """Why there is no answer, or none that could be used."""
+    taped: str | None = None
+    """See `Call.taped`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +186,11 @@ class Trace:
         self.stop_condition: str | None = None
         """Which limit or stop ended the conversation; None when the program ended by itself."""
         self.timing: dict[str, Span] = {}
+
+    @property
+    def taped(self) -> list[str]:
+        """The exchanges of tapes that its answers came from or were recorded as."""
+        return [call.taped for call in (*self.calls, *self.side_calls) if call.taped is not None]
 
     @property
     def nodes(self) -> list[Node]:
@@ -279,7 +290,7 @@ class Trace:
                 }
                 for call in self.side_calls
             ],
-            "state": self.state,
+            "state": state_data(self.state),
             "info": self.info,
             "timing": {name: _fields(span) for name, span in self.timing.items()},
         }
@@ -298,6 +309,12 @@ def encode_record(record: Mapping[str, Any]) -> bytes:
         return json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain).encode()
     except UnicodeEncodeError:
         return json.dumps(record, allow_nan=False, separators=(",", ":"), default=_plain).encode()
+
+
+def state_data(state: Any) -> Any:
+    """A rollout's state as data that its class takes back."""
+    # Hooks may have put anything into its lists and mappings: it is told as it is, and refused when it is read.
+    return state.model_dump(round_trip=True, warnings=False) if isinstance(state, BaseModel) else state
 
 
 def _plain(value: Any) -> Any:

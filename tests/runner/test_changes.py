@@ -2,7 +2,7 @@
 
 import heapq
 
-from vfx.runner.replay import Change
+from vfx.runner.changes import Change
 
 
 def test_changes_are_ordered_by_size_even_where_tasks_share_a_name() -> None:
