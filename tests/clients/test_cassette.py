@@ -53,6 +53,7 @@ class Got:
     error: ProviderError | None
     endpoint: str | None
     taped: str | None
+    notes: Sequence[str] = ()
 
     @property
     def text(self) -> str:
@@ -68,7 +69,9 @@ async def ask(client: Client, request: ProviderRequest) -> Got:
         chunks = None if response.chunks is None else [chunk async for chunk in response.chunks]
         body = response.body if chunks is None else b"".join(chunks)
         headers = {name.lower(): value for name, value in response.headers}
-        return Got(response.status, headers, body, chunks, response.error, response.endpoint, response.taped)
+        return Got(
+            response.status, headers, body, chunks, response.error, response.endpoint, response.taped, response.notes
+        )
 
 
 @asynccontextmanager
@@ -198,7 +201,9 @@ async def test_an_answer_about_a_folder_is_told_about_the_other_rollouts(tape: P
     )
     first, second = await replay(tape, chat(f"in {NEW}"), chat(f"in {NEW}", f"cat {NEW}/add.py", "go on"))
     assert first.text == f"cat {NEW}/add.py"
+    assert "in the place of the recorded ones" in first.notes[0]
     assert second.text == "ok"
+    assert second.notes == ()
 
 
 async def test_a_new_question_is_recorded_beside_the_known_ones(tape: Path) -> None:
@@ -423,6 +428,22 @@ async def test_a_relative_path_counts_from_where_it_was_made(tmp_path: Path, mon
     async with client.serving():
         await ask(client, chat("a"))
     assert len(lines(tmp_path / "tape.jsonl")) == 2
+
+
+async def test_a_link_leads_to_a_tape_that_is_yet_to_be_made(tmp_path: Path) -> None:
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(tmp_path / "below" / "tape.jsonl")
+    [recorded] = await record(link, chat("a"))
+    [replayed] = await replay(tmp_path / "below" / "tape.jsonl", chat("a"))
+    assert replayed.what_was_said == recorded.what_was_said
+    assert link.is_symlink()
+
+
+async def test_a_number_in_an_answer_is_no_port(tape: Path) -> None:
+    asked = [chat(f"Open http://127.0.0.1:{port}/, then add up 40000 and 4321.") for port in (44321, 51234)]
+    [recorded] = await record(tape, asked[0], replies=[completion("It is 44321.")])
+    [replayed] = await replay(tape, asked[1])
+    assert replayed.what_was_said == recorded.what_was_said
 
 
 async def test_a_tape_that_another_launch_uses_is_refused(tape: Path) -> None:

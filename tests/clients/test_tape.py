@@ -188,6 +188,15 @@ def test_a_folder_is_no_tape(tmp_path: Path) -> None:
         Tape.open(tmp_path, is_writing=False)
 
 
+@pytest.mark.parametrize("is_writing", [False, True])
+def test_a_pipe_or_a_device_is_no_tape(tmp_path: Path, *, is_writing: bool) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero")):
+        with pytest.raises(ConfigError, match="it is no regular file"):
+            Tape.open(path, is_writing=is_writing)
+
+
 def test_secrets_are_in_no_part_of_the_file(path: Path) -> None:
     secret = "sk-77aa0f3c91be"
     conceal(secret)

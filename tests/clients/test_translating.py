@@ -40,9 +40,9 @@ def read(answer: Answer, dialect: Any) -> Message:
 
 
 def test_a_whole_answer_changes_in_its_names_only() -> None:
-    answer = Answer(200, [], f'{{ "a": "ls {OLD}/x\\n{OLD}", "id":151234, "s":51234 }}'.encode())
+    answer = Answer(200, [], f'{{ "a": "ls {OLD}/x\\n{OLD}", "id":51234, "u": "localhost:51234" }}'.encode())
     told = translated(answer, NAMES)
-    assert told.body.decode() == f'{{ "a": "ls {NEW}/x\\n{NEW}", "id":151234, "s":87311 }}'
+    assert told.body.decode() == f'{{ "a": "ls {NEW}/x\\n{NEW}", "id":51234, "u": "localhost:87311" }}'
 
 
 def test_an_answer_without_the_names_stays_as_it_is() -> None:
@@ -89,3 +89,9 @@ def test_events_without_a_name_keep_their_bytes() -> None:
     odd = b': a comment\r\n\r\nevent: x\r\ndata:  {"a" : 1}\r\n\r\ndata: no json\n\n'
     answer = Answer(200, [], odd + f'data: {{"a":"{OLD}"}}\r\n\r\n'.encode(), [len(odd), len(OLD) + 19])
     assert translated(answer, NAMES).body == odd + f'data: {{"a":"{NEW}"}}\r\n\r\n'.encode()
+
+
+def test_half_a_character_stays_one_in_an_event_that_changes() -> None:
+    told = translated(chat_stream({"content": f"{OLD} \ud83d"}, {"content": "\ude00"}), NAMES)
+    deltas = [json.loads(line[6:])["choices"][0]["delta"] for line in told.body.split(b"\n\n")[:2]]
+    assert deltas == [{"content": f"{NEW} \ud83d"}, {"content": "\ude00"}]

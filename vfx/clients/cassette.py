@@ -43,6 +43,7 @@ from vfx.redaction import redact
 __all__ = ["CassetteClient"]
 
 JSON_TYPE = (("Content-Type", "application/json"),)
+RENAMED = "replayed with this rollout's folders and ids in the place of the recorded ones"
 
 
 @dataclass(slots=True)
@@ -114,8 +115,9 @@ class CassetteClient(Client):
         # What earlier launches of a recording run have been answered is part of it.
         self._mode = "auto" if is_resumed and settings.cassette_mode == "record" else settings.cassette_mode
         self._ignore = [re.compile(pattern) for pattern in settings.cassette_ignore]
-        # A relative path counts from where vfx was started, whatever else changes the working directory.
-        self._path = settings.cassette.absolute()
+        # A relative path counts from where vfx was started, whatever else changes the working directory. A link may
+        # lead to a file that is yet to be made.
+        self._path = Path(os.path.realpath(settings.cassette))
         self._clock = clock
         self._seen: Contents | None = None
         self._tape: Tape | None = None
@@ -257,7 +259,7 @@ class CassetteClient(Client):
     async def _replayed(self, tape: Tape, asked: _Asked, entry: Entry, level: int) -> ProviderResponse:
         try:
             size = max(entry.length, len(asked.request.body))
-            answer = await off_the_loop(partial(self._answer, tape, asked, entry, level), size)
+            answer, is_told = await off_the_loop(partial(self._answer, tape, asked, entry, level), size)
         except TapeError as error:
             raise ProviderError(str(error), fatal="the tape can't be read") from error
         self._use.replayed += 1
@@ -267,22 +269,22 @@ class CassetteClient(Client):
             body=answer.body if answer.chunks is None else b"",
             chunks=None if answer.chunks is None else Pieces(answer.body, answer.chunks),
             error=read_error(answer),
+            notes=(RENAMED,) if is_told else (),
             endpoint=entry.endpoint,
             taped=f"{tape.id}#{entry.number}",
         )
 
-    def _answer(self, tape: Tape, asked: _Asked, entry: Entry, level: int) -> Answer:
-        """The recorded answer, told with the names of the rollout that asks now."""
+    def _answer(self, tape: Tape, asked: _Asked, entry: Entry, level: int) -> tuple[Answer, bool]:
+        """The recorded answer, told with the names of the rollout that asks now, and whether that changes it."""
         answer = tape.answer(entry)
         if self._mode != "replay":
             tape.learn(entry)
         if level == 0 or asked.forms is None or not asked.forms[0].found:
-            return answer
+            return answer, False
         recorded = self._forms_of(tape, entry)
-        if recorded is None:
-            return answer
-        names = translation(recorded[0].found, asked.forms[0].found)
-        return translated(answer, names) if names else answer
+        names = None if recorded is None else translation(recorded[0].found, asked.forms[0].found)
+        told = translated(answer, names) if names else answer
+        return told, told is not answer
 
     @asynccontextmanager
     async def _recorded(self, tape: Tape, asked: _Asked) -> AsyncGenerator[ProviderResponse]:

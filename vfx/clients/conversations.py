@@ -1,13 +1,13 @@
 """Conversations as they are compared across runs: exactly, and with what differs from run to run masked. Pure."""
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, cast
 
 from vfx.clients.matching import mask, mask_times
+from vfx.clients.names import Names
 from vfx.messages import Content, Message, ToolCall
 from vfx.trace.graph import message_hash
 
@@ -89,14 +89,6 @@ def _plain_call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "name": call.name, "arguments": arguments}
 
 
-def _teller(names: Mapping[str, str]) -> Callable[[str], str]:
-    # The longest first: one may be the beginning of another. Before a slash the letter of an escape may stand.
-    ordered = sorted(names, key=len, reverse=True)
-    spelt = "|".join((r"(?<![0-9A-Za-z])" if name[0].isalnum() else "") + re.escape(name) for name in ordered)
-    pattern = re.compile(rf"(?:{spelt})(?![0-9A-Za-z])")
-    return lambda text: pattern.sub(lambda found: names[found[0]], text)
-
-
 def told(message: Message, names: Mapping[str, str]) -> Message:
     """An answer with other names in its texts.
 
@@ -106,7 +98,7 @@ def told(message: Message, names: Mapping[str, str]) -> Message:
     """
     if not names:
         return message
-    tell = _teller(names)
+    tell = Names(names).tell
     content = message.content
     if content is not None:
         content = tell(content) if isinstance(content, str) else [_told_value(part, tell) for part in content]

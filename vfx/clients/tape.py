@@ -8,6 +8,7 @@ import errno
 import fcntl
 import json
 import os
+import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
@@ -67,8 +68,10 @@ class Tape:
             if is_writing:
                 path.parent.mkdir(parents=True, exist_ok=True)
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT if is_writing else os.O_RDONLY
-            descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+            # Nobody may ever write to a pipe that is opened for reading.
+            descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
             try:
+                _check_kind(path, descriptor)
                 _lock(path, descriptor, is_exclusive=is_writing)
                 if contents is None or contents.state != file_state(descriptor):
                     contents = read_contents(path)
@@ -271,6 +274,12 @@ def _encoded(fields: Mapping[str, Any]) -> bytes:
     except UnicodeEncodeError:
         # A header that was no proper text.
         return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
+
+
+def _check_kind(path: Path, descriptor: int) -> None:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        what = "it can't be used: it is no regular file"
+        raise ConfigError(Mistake(what, f"tape {path}", "name another one"))
 
 
 def _lock(path: Path, descriptor: int, *, is_exclusive: bool) -> None:

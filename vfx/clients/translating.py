@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any, cast
 
+from vfx.clients.names import Names
 from vfx.clients.tape_lines import Answer
 
 __all__ = ["translated"]
@@ -29,13 +30,13 @@ def translated(answer: Answer, names: Mapping[str, str]) -> Answer:
     Returns:
         `answer` itself when it holds none of the names; a stream that does comes event by event.
     """
-    pattern = _pattern(names)
+    told_as = Names(names)
     try:
         text = answer.body.decode("utf-8")
     except UnicodeDecodeError:
         return answer
     if answer.chunks is None:
-        told = pattern.sub(lambda found: names[found[0]], text)
+        told = told_as.tell(text)
         return answer if told == text else replace(answer, body=told.encode())
     events = [_Event(found[0]) for found in _EVENT.finditer(answer.body) if found[0]]
     texts: dict[tuple[Any, ...], list[_Piece]] = {}
@@ -43,20 +44,11 @@ def translated(answer: Answer, names: Mapping[str, str]) -> Answer:
         for place, piece in event.pieces():
             texts.setdefault(place, []).append(piece)
     for pieces in texts.values():
-        _tell(pieces, pattern, names)
+        _tell(pieces, told_as)
     if not any(event.is_changed for event in events):
         return answer
     written = [event.encoded() for event in events]
     return replace(answer, body=b"".join(written), chunks=[*map(len, written)])
-
-
-def _pattern(names: Mapping[str, str]) -> re.Pattern[str]:
-    # The longest first: one may be the beginning of another. A slash may stand behind the letter of an escape.
-    spelt = (
-        ("(?<![0-9A-Za-z])" if old[:1].isalnum() else "") + re.escape(old)
-        for old in sorted(names, key=len, reverse=True)
-    )
-    return re.compile(rf"(?:{'|'.join(spelt)})(?![0-9A-Za-z])")
 
 
 class _Event:
@@ -96,7 +88,11 @@ class _Event:
         """Its bytes, the same as they were unless it was changed."""
         if not self.is_changed:
             return self._raw
-        data = json.dumps(self.fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+        try:
+            data = json.dumps(self.fields, ensure_ascii=False, separators=(",", ":")).encode()
+        except UnicodeEncodeError:
+            # Half a character, the other half of which comes with the next event.
+            data = json.dumps(self.fields, separators=(",", ":")).encode()
         ending = b"\r" if self._lines[self._data[0]].endswith(b"\r") else b""
         lines = list(self._lines)
         lines[self._data[0]] = b"data: " + data + ending
@@ -119,23 +115,23 @@ class _Piece:
         self._event.is_changed = True
 
 
-def _tell(pieces: Sequence[_Piece], pattern: re.Pattern[str], names: Mapping[str, str]) -> None:
+def _tell(pieces: Sequence[_Piece], names: Names) -> None:
     """Put the new names into the pieces of one text: each into the piece in which the old one begins."""
     whole = "".join(piece.text for piece in pieces)
-    matches = list(pattern.finditer(whole))
-    if not matches:
+    found = list(names.find(whole))
+    if not found:
         return
     ends = list(accumulate(len(piece.text) for piece in pieces))
     for piece, end in zip(pieces, ends, strict=True):
         start = end - len(piece.text)
         told, position = "", start
-        for found in matches:
-            if found.end() <= start or found.start() >= end:
+        for begin, stop, new in found:
+            if stop <= start or begin >= end:
                 continue
-            told += whole[position : max(position, found.start())]
-            if found.start() >= start:
-                told += names[found[0]]
-            position = min(end, found.end())
+            told += whole[position : max(position, begin)]
+            if begin >= start:
+                told += new
+            position = min(end, stop)
         told += whole[position:end]
         if told != piece.text:
             piece.text = told
