@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 from vfx import errors
@@ -41,6 +43,13 @@ def test_groups_of_several_stay_whole() -> None:
 def test_base_exceptions_are_nobodys_fault() -> None:
     with pytest.raises(KeyboardInterrupt), attributed(TaskError, "setup"):
         raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("code", "shown"), [(None, ""), (0, "0"), ("no data", "'no data'")])
+def test_code_that_calls_exit_has_failed_and_does_not_end_the_run(code: int | str | None, shown: str) -> None:
+    with pytest.raises(TaskError) as caught, attributed(TaskError, "setup"):
+        sys.exit(code)
+    assert str(caught.value) == f"setup: it calls sys.exit({shown})"
 
 
 def test_every_rollout_error_names_its_kind() -> None:

@@ -190,3 +190,6 @@ def attributed(owner: type[RolloutError], what: str) -> Generator[None]:
             raise cause from cause.__cause__
         text = str(cause)
         raise owner(f"{what}: {type(cause).__name__}{': ' + text if text else ''}") from cause
+    except SystemExit as error:
+        # Else one hook of one rollout would end the run, and with the exit code of its choice.
+        raise owner(f"{what}: it calls sys.exit({'' if error.code is None else repr(error.code)})") from error

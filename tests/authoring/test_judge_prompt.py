@@ -85,6 +85,7 @@ def test_an_unknown_placeholder_is_told_with_those_that_there_are() -> None:
     [
         (Message("assistant", " hm "), "hm"),
         (Message("assistant", None), "(no text)"),
+        (Message("assistant", "a" * 5000 + "b" * 5000), "a" * 2000 + "\n[...]\n" + "b" * 2000),
         (Message("assistant", "", tool_calls=(ToolCall("1", "f", "{}"),)), "(no text)"),
     ],
 )

@@ -42,7 +42,7 @@ CONVERSATION = [
 
 async def test_a_model_sees_the_conversation_from_the_other_side_and_no_tools() -> None:
     model = Model(" Yes, please. ")
-    said = await ModelUser(instructions="You want {goal}, not {colour}.").respond(CONVERSATION, Errand(), 1, model)
+    said = await ModelUser(instructions="You want {goal}, not {colour}.").respond(CONVERSATION, Errand(), model)
     assert said == "Yes, please."
     [[system, *turns]] = model.asked
     assert system.text.endswith("You want a boat, not {colour}.")
@@ -56,12 +56,10 @@ async def test_a_model_sees_the_conversation_from_the_other_side_and_no_tools() 
     ]
 
 
-async def test_a_model_ends_the_conversation_by_the_marker_and_when_its_turns_are_used_up() -> None:
-    user, model = ModelUser(max_turns=2, stop_marker="###"), Model("Thanks. ###", "more", "more")
-    assert await user.respond(CONVERSATION, Errand(), 0, model) is None
-    assert await user.respond(CONVERSATION, Errand(), 1, model) == "more"
-    assert await user.respond(CONVERSATION, Errand(), 2, model) is None
-    assert len(model.asked) == 2
+async def test_a_model_ends_the_conversation_by_the_marker() -> None:
+    user, model = ModelUser(stop_marker="###"), Model("Thanks. ###", "more")
+    assert await user.respond(CONVERSATION, Errand(), model) is None
+    assert await user.respond(CONVERSATION, Errand(), model) == "more"
 
 
 async def test_a_model_opens_the_conversation_of_a_task_without_a_prompt() -> None:
@@ -80,7 +78,7 @@ async def test_the_brief_may_depend_on_the_task() -> None:
             return f"{super().brief(task)} You want {task.goal}."
 
     model = Model("ok")
-    await Shopper(instructions="You are polite.").respond(CONVERSATION, Errand(goal="a kite"), 0, model)
+    await Shopper(instructions="You are polite.").respond(CONVERSATION, Errand(goal="a kite"), model)
     assert model.asked[0][0].text.endswith("You are polite. You want a kite.")
 
 

@@ -72,4 +72,6 @@ def test_docstrings_of_base_classes_are_inherited() -> None:
 def test_an_environment_in_a_file_has_its_docstrings(tmp_path: Path) -> None:
     path = tmp_path / "documented.py"
     path.write_text('import vfx\n\nclass One(vfx.Taskset):\n    words: int = 3\n    """How many words."""\n')
-    assert "How many words." in screen(str(path), "--help")
+    text = screen(str(path), "--help")
+    assert "How many words." in text
+    assert "Subclass it" not in text

@@ -151,7 +151,16 @@ async def test_a_prompt_takes_the_place_of_the_opening_and_the_runs_limits_hold(
     assert done.code == 0, done.stderr
     [record] = records(tmp_path)
     assert said(record) == ["Hello", "a", "r0 asks 0 after a", "b"]
-    assert record["stop_condition"] == "max_turns"
+    # Nobody would have answered to a second question.
+    assert (record["stop_condition"], record["state"]) == ("max_turns", {"questions": 1})
+
+
+async def test_a_user_who_never_ends_is_bounded(tmp_path: Path) -> None:
+    options = ("--client.replies", '["a"]', "--taskset.task.user.questions", "1000", "--taskset.prompt", "Hello")
+    done = await run(tmp_path, "Talks", *SCRIPTED, *options)
+    assert done.code == 0, done.stderr
+    [record] = records(tmp_path)
+    assert (record["num_turns"], record["stop_condition"]) == (101, "user_max_turns")
 
 
 async def test_many_conversations_at_once_keep_apart(tmp_path: Path) -> None:

@@ -26,6 +26,15 @@ def test_limit_counts_turns_under_way() -> None:
     assert session.trace.num_turns == 3
 
 
+def test_turns_are_left_until_a_limit_is_reached() -> None:
+    session = new_session(limits=Limits(max_turns=2))
+    session.commit(admitted(session), answer())
+    assert session.has_turns_left()
+    session.commit(admitted(session), answer())
+    assert not session.has_turns_left()
+    assert session.trace.stop_condition == "max_turns"
+
+
 @pytest.mark.parametrize("settle", ["fail", "hang_up", "abandon"])
 def test_turn_that_came_to_nothing_is_not_counted(settle: str) -> None:
     session = new_session(limits=Limits(max_turns=1))

@@ -34,6 +34,11 @@ class Numbering(User):
         return 3
 
 
+class Endless(User):
+    def respond(self) -> str:
+        return "more"
+
+
 class Failing(User):
     def respond(self) -> None:
         raise ValueError("no idea")
@@ -90,6 +95,24 @@ async def test_nobody_is_asked_when_the_conversation_has_been_stopped() -> None:
     trace = make_trace()
     trace.stop_condition = "max_turns"
     assert await speaker(Failing(), trace=trace).respond() is None
+
+
+async def test_nobody_is_asked_when_the_model_may_not_answer_any_more() -> None:
+    task, trace = Task(prompt="2 + 2?"), make_trace()
+    user = RolloutUser(Failing(), task, trace, {}, HookThreads(), has_turns_left=lambda: False)
+    assert await user.respond() is None
+
+
+async def test_a_user_who_never_ends_is_heard_as_often_as_its_bound_says() -> None:
+    trace = make_trace()
+    user = speaker(Endless(max_turns=2), trace=trace)
+    assert await user.respond() == "more"
+    turn(trace, trace.messages, "five")
+    assert await user.respond() == "more"
+    assert trace.stop_condition is None
+    turn(trace, trace.messages, "six")
+    assert await user.respond() is None
+    assert trace.stop_condition == "user_max_turns"
 
 
 async def test_the_user_opens_when_the_task_does_not() -> None:

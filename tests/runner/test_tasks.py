@@ -1,3 +1,4 @@
+import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -67,6 +68,11 @@ class OddKey(Question):
         return 7
 
 
+class Exits(vfx.Taskset[Any]):
+    def load(self) -> Any:
+        sys.exit(4)
+
+
 class Keys(vfx.Taskset[Any]):
     def load(self) -> Any:
         return [OddKey(prompt="?", answer="!")]
@@ -94,6 +100,7 @@ def test_tasks_come_one_by_one() -> None:
         (AsyncGenerator, r"AsyncGenerator.load\(\) must be a plain method"),
         (Nothing, r"must give tasks, as a list or with yield, got None; does it return them\?"),
         (Alone, "must give tasks, as a list or with yield, got Question; yield it, or put it in a list"),
+        (Exits, r"its tasks can't be loaded: load\(\) calls sys.exit\(4\)"),
         (Keys, "OddKey.key must be text, got int for task 1"),
         (Things, "its tasks can't be loaded.*Unable to serialize unknown type"),
         (Texts, r"load\(\) must give vfx.Task instances, got str as task 2"),

@@ -13,6 +13,9 @@ __all__ = ["PLACEHOLDERS", "Data", "again", "opening", "placeholders", "unknown_
 PLACEHOLDERS = ("question", "reply", "answer", "criteria", "transcript", "low", "high")
 """What a template may hold in braces."""
 
+MAX_SAID_CHARS = 4000
+"""Of an answer that can't be read, as the one who gave it is shown it again."""
+
 _PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}|\{(\w+)\}")
 
 Data = Mapping[str, str]
@@ -78,8 +81,12 @@ def again(asked: Sequence[Message], reply: Message, reason: str, form: Form) -> 
         reason: Why it can't be read, as a sentence that begins with `it`.
         form: Of the verdict.
     """
-    # Some servers refuse an empty message, and a tool call without its result.
-    said = Message("assistant", reply.text.strip() or "(no text)")
+    # Some servers refuse an empty message, and a tool call without its result. A model that ran on and on would
+    # otherwise be paid for again with each question.
+    text = reply.text.strip()
+    if len(text) > MAX_SAID_CHARS:
+        text = f"{text[: MAX_SAID_CHARS // 2]}\n[...]\n{text[-MAX_SAID_CHARS // 2 :]}"
+    said = Message("assistant", text or "(no text)")
     ask = f"Your answer can't be read: {reason}. Give your verdict again, {_form(form)}"
     return (*asked, said, Message("user", ask))
 

@@ -50,6 +50,9 @@ class User(Settings):
     is in the messages, and in the state.
     """
 
+    max_turns: int | None = Field(default=100, ge=1)
+    """How often it responds; after that the conversation is over. None = until it ends it."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Find mistakes when the class is made, before pydantic warns of something else."""
         super().__init_subclass__(**kwargs)
@@ -67,6 +70,8 @@ class User(Settings):
 class ScriptedUser(User):
     """Says the same in every rollout, whatever the model answers."""
 
+    max_turns: int | None = Field(default=None, ge=1)
+    """How often it responds; None = until it has said all lines."""
     lines: tuple[str, ...] = ()
     """What it says, one after each answer of the model; the first one opens where the task has no prompt."""
 
@@ -112,14 +117,12 @@ class ModelUser(User, ModelSettings):
             raise UserError(f"it ended the conversation with {self.stop_marker} before it had begun")
         return said
 
-    async def respond(self, messages: Sequence[Message], task: _SomeTask, turn: int, ask: Ask) -> str | None:
-        """What the model says next; None when it has written the stop marker, or its turns are used up.
+    async def respond(self, messages: Sequence[Message], task: _SomeTask, ask: Ask) -> str | None:
+        """What the model says next; None when it has written the stop marker.
 
         Raises:
             UserError: It said nothing.
         """
-        if self.max_turns is not None and turn >= self.max_turns:
-            return None
         return await self._said(task, messages, ask)
 
     async def _said(self, task: _SomeTask, messages: Iterable[Message], ask: Ask) -> str | None:

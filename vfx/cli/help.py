@@ -109,7 +109,7 @@ def _own_options(narrowed: Narrowed) -> Iterator[str]:
         if group is None or not group.is_certain or narrowed.layers.find(name, "id") is None:
             continue
         yield ""
-        yield f"{name.capitalize()} {group.tag}: {_summary(group.model)}"
+        yield f"{name.capitalize()} {group.tag}: {_summary(group.model)}".rstrip(": ")
         for field in sorted(_leaves(narrowed.schema, group), key=_is_common):
             if field.path != (name, "id"):
                 yield from _rows(_flag(field), _value(field), _clause(_doc(field)))
@@ -247,7 +247,13 @@ def _clause(doc: str) -> str:
 
 
 def _summary(model: type[BaseModel]) -> str:
-    return _clause(" ".join((inspect.getdoc(model) or "").split()))
+    for base in model.__mro__:
+        # What these say is for whoever subclasses them.
+        if base.__module__ in ("vfx.authoring.harness", "vfx.authoring.taskset"):
+            break
+        if base.__doc__:
+            return _clause(" ".join(inspect.cleandoc(base.__doc__).split()))
+    return ""
 
 
 def docstrings(model: type[BaseModel]) -> dict[str, str]:

@@ -161,6 +161,10 @@ class Session:
         }
         return next((name for name, is_reached in reached.items() if is_reached), None)
 
+    def has_turns_left(self) -> bool:
+        """True when the next call would be within the limits, as far as they can be known before it."""
+        return self._refusal() is None
+
     def recall(self, turn: Turn, earlier: Earlier) -> list[Message]:
         """The messages of a conversation that the provider keeps; none, and a note, if it began elsewhere."""
         turn.earlier = earlier

@@ -175,7 +175,7 @@ class Rollout:
             ):
                 with anyio.move_on_after(seconds) as deadline:
                     endpoint = Endpoint(slot.base_url, slot.api_key, session.model)
-                    failure = await self._run_harness(runtime, endpoint, tools.servers)
+                    failure = await self._run_harness(runtime, endpoint, tools.servers, session)
         finally:
             session.close()
             trace.timing["agent"] = Span(started, time.time())
@@ -201,10 +201,10 @@ class Rollout:
             raise failure
 
     async def _run_harness(
-        self, runtime: Runtime, endpoint: Endpoint, tools: Mapping[str, ToolServer]
+        self, runtime: Runtime, endpoint: Endpoint, tools: Mapping[str, ToolServer], session: Session
     ) -> RolloutError | None:
         environment, task = self._environment, self._task
-        user = self._user(runtime)
+        user = self._user(runtime, session)
         try:
             with attributed(HarnessError, "harness"):
                 messages = task.messages(environment.system_prompt)
@@ -238,12 +238,19 @@ class Rollout:
             rewriter=self._rewriter(runtime),
         )
 
-    def _user(self, runtime: Runtime) -> RolloutUser | None:
+    def _user(self, runtime: Runtime, session: Session) -> RolloutUser | None:
         environment, task = self._environment, self._task
         if environment.user is None or task.user is None:
             return None
-        available, threads = self._available(runtime), environment.hook_threads
-        return RolloutUser(environment.user, task, self.trace, available, threads, environment.user_asker)
+        return RolloutUser(
+            environment.user,
+            task,
+            self.trace,
+            self._available(runtime),
+            environment.hook_threads,
+            environment.user_asker,
+            session.has_turns_left,
+        )
 
     def _rewriter(self, runtime: Runtime) -> Rewriter | None:
         intercepts = [

@@ -1,6 +1,6 @@
 """The simulated user of one rollout: calls what the task's `User` defines, once for each answer of the model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vfx.authoring.hooks import call_hook, lifecycle_hook
@@ -25,6 +25,7 @@ class RolloutUser:
         available: What the user's methods may ask for, beside the conversation.
         threads: Where plain methods run.
         asker: Reaches the model that plays the user; None for a user without a model.
+        has_turns_left: Whether the model may answer once more; None = it always may.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class RolloutUser:
         available: Mapping[str, Any],
         threads: HookThreads,
         asker: Asker | None = None,
+        has_turns_left: Callable[[], bool] | None = None,
     ) -> None:
         self._user = user
         self._name = type(user).__name__
@@ -43,6 +45,7 @@ class RolloutUser:
         self._available = available
         self._threads = threads
         self._asker = asker
+        self._has_turns_left = has_turns_left
         self._turn = 0
         self._heard = 0
         self._said: list[str] = []
@@ -68,6 +71,12 @@ class RolloutUser:
         if self._trace.num_turns == self._heard:
             raise HarnessError("the user has nothing to respond to: the model has given no answer since they spoke")
         self._heard = self._trace.num_turns
+        if self._has_turns_left is not None and not self._has_turns_left():
+            # Nobody would answer what the user says, and a model that plays one is paid for.
+            return None
+        if self._user.max_turns is not None and self._turn >= self._user.max_turns:
+            self._trace.stop_condition = "user_max_turns"
+            return None
         turn, self._turn = self._turn, self._turn + 1
         said = await self._call("respond", {"messages": self._conversation(), "turn": turn})
         if said:

@@ -28,7 +28,7 @@ def load_tasks(taskset: Taskset[Any]) -> Iterator[Task]:
             yield _checked(taskset, task, count)
     except ConfigError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         after = f", after {count} of them" if count else ""
         raise _wrong(taskset, f"its tasks can't be loaded{after}: {_described(taskset, error)}") from error
 
@@ -65,7 +65,9 @@ def _shown(value: object) -> str:
     return "None" if value is None else f"{type(value).__name__}"
 
 
-def _described(taskset: Taskset[Any], error: Exception) -> str:
+def _described(taskset: Taskset[Any], error: Exception | SystemExit) -> str:
+    if isinstance(error, SystemExit):
+        return f"load() calls sys.exit({'' if error.code is None else repr(error.code)})"
     source = inspect.getsourcefile(type(taskset))
     path = Path(source) if source else None
     text = describe_error(error, path)

@@ -21,6 +21,9 @@ __all__ = ["GuessNumber", "GuessNumberTask", "Host"]
 class Host(User):
     """Says whether the number is higher or lower, until it is found or the guesses are used up."""
 
+    max_turns: int | None = Field(default=None, ge=1)
+    """How often it responds; None = as often as the task allows guesses."""
+
     def respond(self, messages: Sequence[Message], task: "GuessNumberTask", turn: int) -> str | None:
         """Higher or lower; None at the end."""
         guess = _guess(messages[-1].text)
