@@ -38,6 +38,8 @@ class Point:
         ([Point(1)], '[{"x": 1}]'),
         (Path("a/b"), '"a/b"'),
         ({"type": "text", "name": "a record that has a type"}, '{"type": "text", "name": "a record that has a type"}'),
+        ({"type": ["string", "null"], "text": "a schema"}, '{"type": ["string", "null"], "text": "a schema"}'),
+        ({"a": math.nan, "b": [-math.inf]}, '{"a": "NaN", "b": ["-Infinity"]}'),
         ("\ud83d\ude00 \ud800", "😀 �"),
     ],
 )
@@ -75,3 +77,8 @@ def test_an_image_elsewhere_is_a_link() -> None:
 def test_what_can_not_be_told_is_an_error_of_the_tool(value: Any) -> None:
     with pytest.raises(ResultError):
         to_parts(value)
+
+
+def test_bytes_of_an_image_may_be_an_array() -> None:
+    [part] = to_parts({"type": "image", "data": bytearray(b"png"), "mimeType": "image/png"})
+    assert part["data"] == PIXEL

@@ -1,4 +1,5 @@
 import base64
+import socket
 from typing import Any
 
 import anyio
@@ -6,6 +7,7 @@ import pytest
 
 from tests.tools.serving import call, post, staged, text_of
 from tests.tools.toolsets import Answers
+from vfx.tools.serve import _listener  # pyright: ignore[reportPrivateUsage]
 
 pytestmark = pytest.mark.anyio
 
@@ -15,6 +17,8 @@ async def test_whatever_a_tool_gives_or_raises_is_a_result_and_the_server_goes_o
         url = tools.servers["answers"].url
         assert await call(url, "fail") == _error("the shelf is empty")
         assert await call(url, "fail_silently") == _error("ValueError")
+        assert await call(url, "leave") == _error("leave calls sys.exit(3)")
+        assert await call(url, "look_up") == _error("KeyError: 'salt'")
         assert await call(url, "give_lock") == _error_like(await call(url, "give_lock"), "can't be told as JSON")
         assert await call(url, "sleep") == _error("sleep had not ended after 0.3 s")
         assert await call(url, "sleep_in_thread") == _error("sleep_in_thread had not ended after 0.3 s")
@@ -23,6 +27,11 @@ async def test_whatever_a_tool_gives_or_raises_is_a_result_and_the_server_goes_o
         assert text_of(await call(url, "fail", why="x")).endswith("there is no such argument; there are: none")
         picture = {"type": "image", "data": base64.b64encode(b"png").decode(), "mimeType": "image/png"}
         assert await call(url, "picture") == {"content": [picture], "isError": False}
+
+
+async def test_the_second_piece_of_an_answer_is_not_held_back() -> None:
+    with _listener(0) as listener, socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 async def test_calls_of_plain_tools_run_side_by_side() -> None:
@@ -53,3 +62,11 @@ def _error_like(result: dict[str, Any], part: str) -> dict[str, Any]:
     text = text_of(result)
     assert part in text
     return _error(text)
+
+
+async def test_the_cause_in_a_group_and_a_part_that_is_not_complete_are_told() -> None:
+    async with staged(shared={"answers": Answers}) as stage, stage.opened() as tools:
+        url = tools.servers["answers"].url
+        in_group, half = await call(url, "fail_in_a_group"), await call(url, "half_a_part")
+    assert text_of(in_group) == "the shelf is empty"
+    assert "a part of type resource is not complete" in text_of(half)

@@ -15,6 +15,9 @@ from tests.tools.serving import call, post, staged, text_of
 from tests.tools.toolsets import (
     Broken,
     Counter,
+    EndingOne,
+    EndingThree,
+    EndingTwo,
     Exits,
     Failing,
     Hangs,
@@ -216,6 +219,15 @@ async def test_a_stop_that_fails_is_reported_and_keeps_nobody_from_ending(caplog
     assert "tool server 'broken' did not end well: exit code 1" in caplog.text
     assert "RuntimeError: stopping fails" in caplog.text
     assert "'search'" not in caplog.text
+
+
+async def test_shared_servers_end_in_reverse_and_programs_that_outlive_one_do_not_hold_it_up(tmp_path: Path) -> None:
+    shared = {"first": EndingOne, "second": EndingTwo, "third": EndingThree}
+    log = tmp_path / "ends.txt"
+    async with staged(shared=shared, data={name: {"log": str(log)} for name in shared}):
+        began = time.monotonic()
+    assert log.read_text().split() == ["EndingThree", "EndingTwo", "EndingOne"]
+    assert time.monotonic() - began < 5
 
 
 async def test_a_server_is_of_one_launch_only() -> None:

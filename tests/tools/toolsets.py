@@ -9,6 +9,7 @@ import time
 from typing import Annotated, Any, ClassVar
 
 import anyio
+import anyio.to_thread
 from pydantic import Field, PrivateAttr
 
 import vfx
@@ -18,6 +19,9 @@ __all__ = [
     "Answers",
     "Broken",
     "Counter",
+    "EndingOne",
+    "EndingThree",
+    "EndingTwo",
     "Exits",
     "Failing",
     "Hangs",
@@ -116,6 +120,27 @@ class Answers(vfx.Toolset):
     async def fail_silently(self) -> None:
         """Fails and does not say why."""
         raise ValueError
+
+    @vfx.tool
+    def leave(self) -> None:
+        """Leaves."""
+        sys.exit(3)
+
+    @vfx.tool
+    def look_up(self) -> str:
+        """Look up what is not there."""
+        return dict[str, str]()["salt"]
+
+    @vfx.tool
+    async def fail_in_a_group(self) -> None:
+        """Fails in one of several tasks."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(anyio.to_thread.run_sync, self.fail)
+
+    @vfx.tool
+    def half_a_part(self) -> dict[str, Any]:
+        """Gives content that lacks what it needs."""
+        return {"type": "resource", "resource": 3}
 
     @vfx.tool
     def give_lock(self) -> Any:
@@ -222,3 +247,34 @@ class Broken(Slow):
 
     async def stop(self) -> None:
         raise RuntimeError(self.stopped)
+
+
+class Ending(vfx.Toolset):
+    """Notes its end, and leaves a program behind that does not want to end."""
+
+    log: str = ""
+
+    async def start(self) -> None:
+        os.posix_spawn("/bin/sh", ["sh", "-c", "trap '' TERM; sleep 300 & wait"], os.environ, setsid=True)
+
+    async def stop(self) -> None:
+        with open(self.log, "a") as file:
+            file.write(f"{type(self).__name__}\n")
+
+
+class EndingOne(Ending):
+    @vfx.tool
+    def one(self) -> None:
+        """Does nothing."""
+
+
+class EndingTwo(Ending):
+    @vfx.tool
+    def two(self) -> None:
+        """Neither does this."""
+
+
+class EndingThree(Ending):
+    @vfx.tool
+    def three(self) -> None:
+        """Nor this."""

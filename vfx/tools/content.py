@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from pydantic_core import to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 
 __all__ = ["ResultError", "to_parts"]
 
@@ -42,10 +42,11 @@ def _is_part(value: Any) -> bool:
     if not isinstance(value, Mapping):
         return False
     part = cast("Mapping[str, Any]", value)
-    kind = part.get("type")
+    if not isinstance(kind := part.get("type"), str):
+        return False
     # A record that happens to have a type is data.
     keys = {"text": "text", "image": "data", "audio": "data", "image_url": "image_url", "resource": "resource"}
-    return kind in _KINDS and keys.get(cast("str", kind), "uri") in part
+    return kind in _KINDS and keys.get(kind, "uri") in part
 
 
 def _part(part: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def _part(part: Mapping[str, Any]) -> dict[str, Any]:
         return _text(str(part["text"]))
     if kind == "image_url":
         return _image_of_url(part)
-    if kind in ("image", "audio") and isinstance(part["data"], bytes):
+    if kind in ("image", "audio") and isinstance(part["data"], bytes | bytearray):
         part = {**part, "data": base64.b64encode(part["data"]).decode()}
     if kind in ("image", "audio") and "mimeType" not in part:
         raise ResultError(f"the {kind} in its result has no mimeType, such as image/png")
@@ -77,6 +78,10 @@ def _text(text: str) -> dict[str, Any]:
 
 def _json(value: Any) -> str:
     try:
-        return json.dumps(to_jsonable_python(value, inf_nan_mode="strings"), ensure_ascii=False)
+        plain = to_jsonable_python(value)
+        try:
+            return json.dumps(plain, ensure_ascii=False, allow_nan=isinstance(plain, float))
+        except ValueError:  # A number in it is not finite, which JSON has as text only.
+            return json.dumps(json.loads(to_json(plain, inf_nan_mode="strings")), ensure_ascii=False)
     except ValueError as error:
         raise ResultError(f"what it returned can't be told as JSON: {error}") from error

@@ -21,11 +21,13 @@ import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, Tool
+from pydantic import ValidationError
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from vfx.authoring.toolset import Toolset, tool_methods
 from vfx.clients.shared_state import connected
-from vfx.tools.content import to_parts
+from vfx.errors import root_cause
+from vfx.tools.content import ResultError, to_parts
 from vfx.tools.gate import Gate
 from vfx.tools.signatures import Signature
 from vfx.tools.spec import ServerSpec
@@ -64,7 +66,8 @@ def serve(spec: ServerSpec, report: Callable[[str], None]) -> int:
 
 def _tell(report: Callable[[str], None], error: Exception) -> None:
     traceback.print_exception(error)
-    report(json.dumps({"error": f"{type(error).__name__}: {error}"}))
+    cause = root_cause(error)
+    report(json.dumps({"error": f"{type(cause).__name__}: {cause}"}))
 
 
 async def _serve(spec: ServerSpec, toolset: Toolset, tools: "Tools", report: Callable[[str], None]) -> int:
@@ -141,6 +144,14 @@ class _Uvicorn(uvicorn.Server):
 
 
 def _listener(port: int) -> socket.socket:
+    listener = _bound(port)
+    # Connections inherit it. asyncio sets it only where a socket says its protocol, and without it an answer's second
+    # piece waits for the other side's delayed acknowledgement, 40 ms.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+def _bound(port: int) -> socket.socket:
     # Another program may have taken the port in the meantime.
     with suppress(OSError):
         return socket.create_server((HOST, port), backlog=BACKLOG)
@@ -187,8 +198,13 @@ class Tools:
             with anyio.move_on_after(seconds) as deadline:
                 value = await self._run(signature, signature.bind(arguments))
                 return _result(to_parts(value), is_error=False)
+        except SystemExit as error:
+            return _failed(f"{name} calls sys.exit({'' if error.code is None else repr(error.code)})")
         except Exception as error:  # noqa: BLE001 - the author's code
-            return _failed(str(error) or type(error).__name__)
+            # The text of a KeyError is the key alone.
+            cause = root_cause(error)
+            says_why = str(cause) and not isinstance(cause, KeyError)
+            return _failed(str(cause) if says_why else f"{type(cause).__name__}: {cause}".removesuffix(": "))
         assert deadline.cancelled_caught  # noqa: S101
         return _failed(f"{name} had not ended after {seconds:g} s")
 
@@ -204,4 +220,8 @@ def _failed(text: str) -> CallToolResult:
 
 
 def _result(parts: list[dict[str, Any]], *, is_error: bool) -> CallToolResult:
-    return CallToolResult.model_validate({"content": parts, "isError": is_error})
+    try:
+        return CallToolResult.model_validate({"content": parts, "isError": is_error})
+    except ValidationError as error:
+        kinds = ", ".join(sorted({part["type"] for part in parts}))
+        raise ResultError(f"its result is no content as MCP has it: a part of type {kinds} is not complete") from error

@@ -29,6 +29,7 @@ STOP_GRACE_S = 6.0
 """A little more than a toolset's `stop` may take."""
 CONTROL_S = 5.0
 DEATH_NOTICE_S = 2.0
+LEFTOVER_S = 0.2
 LAST_LINES = 20
 TAG_BYTES = 24
 
@@ -184,13 +185,17 @@ class ToolServerProcess:
         headers = {"Authorization": f"Bearer {self._key}"}
         url = f"{self._base_url}{ROLLOUTS_PATH}{tag}"
         data = json.dumps(body).encode() if body else b""
+        # A tool may keep it busy for a while; those who come wait as they would for its start.
+        seconds = self.toolset.start_timeout if method == "PUT" else CONTROL_S
         try:
-            with anyio.fail_after(CONTROL_S):
+            with anyio.fail_after(seconds):
                 async with self._http.request(method, url, data=data, headers=headers) as response:
                     if response.status == 200:
                         return
                     problem = f"answered {response.status}"
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except TimeoutError:
+            problem = f"did not answer within {seconds:g} s: a tool may block its event loop"
+        except aiohttp.ClientError as error:
             problem = f"did not answer: {type(error).__name__}"
         with anyio.move_on_after(DEATH_NOTICE_S):
             await self.program.ended()
@@ -208,11 +213,22 @@ class ToolServerProcess:
         """End it and all that it has started. Bounded, and safe to call twice."""
         was_running = self.program.is_running
         self.is_stopping = True
-        await self.program.stop()
+        with anyio.CancelScope(shield=True):
+            async with anyio.create_task_group() as group:
+                group.start_soon(_cut_leftovers, self.program, name=f"leftovers of {self.name}")
+                await self.program.stop()
+                group.cancel_scope.cancel()
         if was_running and (ended := await describe_end(self.program)) != "exit code 0":
             log.warning("tool server %r did not end well: %s%s", self.name, ended, self._last_words())
         if self._owns_box:
             await self._box.stop()
+
+
+async def _cut_leftovers(program: Program) -> None:
+    # The grace is for the toolset's `stop`, not for programs that outlive it.
+    await program.exited()
+    await anyio.sleep(LEFTOVER_S)
+    program.abandon()
 
 
 async def _list_tools(http: "aiohttp.ClientSession", url: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from vfx.authoring.harness import ToolServer
 from vfx.authoring.task import Task
 from vfx.authoring.tool_settings import AddedServer, ToolSettings
 from vfx.authoring.toolset import Toolset, named_toolsets, tool_methods
-from vfx.errors import Mistake, RunError, ToolsetError
+from vfx.errors import Mistake, RunError, SandboxError, ToolsetError
 from vfx.runtimes.base import SubprocessSettings
 from vfx.runtimes.programs import Programs
 from vfx.runtimes.subprocess import SubprocessRuntime
@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 MAX_STARTING = 16
 CLOSE_S = 10.0
+IN_TURN_S = 3.0
 
 StateAccess = tuple[str, str]
 """Where the rollout's state is, and the secret for it."""
@@ -209,11 +210,14 @@ class ToolServers:
         return self._http
 
     async def _stop(self) -> None:
-        """End the shared ones, the last first; one that fails doesn't keep the others."""
+        """End the shared ones, the last first; one that takes long keeps the others only for its share of the time."""
         with anyio.CancelScope(shield=True):
             async with anyio.create_task_group() as group:
                 for server in reversed(self._shared.values()):
-                    group.start_soon(server.stop, name=f"stop {server.name}")
+                    ended = anyio.Event()
+                    group.start_soon(_end, server, ended, name=f"stop {server.name}")
+                    with grace(IN_TURN_S / len(self._shared), f"tool server {server.name!r}"):
+                        await ended.wait()
         self._http = None
 
     def names_for(self, task: Task) -> list[str]:
@@ -280,6 +284,15 @@ class ToolServers:
         if failures:
             raise ToolsetError("\n".join(sorted(failures)))
         return started
+
+
+async def _end(server: SharedServer, ended: anyio.Event) -> None:
+    try:
+        await server.stop()
+    except (OSError, RunError, SandboxError) as error:
+        log.warning("tool server %r could not be ended: %s", server.name, error)
+    finally:
+        ended.set()
 
 
 async def _close(process: ToolServerProcess, tag: str, tools: OpenTools) -> None:
