@@ -323,7 +323,7 @@ def create_client(settings: HttpSettings | LocalSettings | ScriptedSettings, *, 
     name = settings.type
     client = getattr(import_module(f"vfx.clients.{name}"), f"{name.capitalize()}Client")(settings)
     if settings.cassette is not None:
-        client = import_module("vfx.clients.cassette").CassetteClient(client, settings, is_resumed=is_resumed)
+        client = import_module("vfx.clients.tapes.cassette").CassetteClient(client, settings, is_resumed=is_resumed)
     if settings.chaos:
         # Outermost, so that no fault of its making lands on a cassette.
         return import_module("vfx.clients.chaos").ChaosClient(client, settings)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, cast
 
-from vfx.clients.matching import mask, mask_times
-from vfx.clients.names import Names
+from vfx.clients.tapes.matching import mask, mask_times
+from vfx.clients.tapes.names import Names
 from vfx.messages import Content, Message, ToolCall
 from vfx.trace.graph import message_hash
 

@@ -15,11 +15,11 @@ from typing import Any, cast
 import anyio
 import anyio.to_thread
 
-from vfx.clients.answers import Answer
+from vfx.clients.answers.answer import Answer
+from vfx.clients.answers.writers import WRITERS
 from vfx.clients.base import Client, ProviderRequest, ProviderResponse
 from vfx.clients.recording import Recording
 from vfx.clients.scripted import JSON_TYPE, STREAM_TYPE, Pieces, count_words
-from vfx.clients.writers import WRITERS
 from vfx.dialects.base import Dialect
 from vfx.dialects.routes import ANTHROPIC, CHAT, DIALECTS
 from vfx.errors import DriftError, ProviderError

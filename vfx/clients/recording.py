@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from vfx.clients.conversations import Form, as_body, chain, form_of, identity, told
-from vfx.clients.drift import difference
-from vfx.clients.matching import translation
+from vfx.clients.tapes.drift import difference
+from vfx.clients.tapes.matching import translation
 from vfx.errors import DriftError, ProviderError
 from vfx.messages import Completion, Message
 from vfx.trace.record import ErrorRecord, Trace

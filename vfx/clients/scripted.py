@@ -10,9 +10,9 @@ from typing import Any, cast
 import anyio
 import anyio.lowlevel
 
-from vfx.clients.answers import Answer
+from vfx.clients.answers.answer import Answer
+from vfx.clients.answers.writers import WRITERS
 from vfx.clients.base import Client, ProviderRequest, ProviderResponse, ScriptedSettings
-from vfx.clients.writers import WRITERS
 from vfx.dialects.base import Dialect
 from vfx.dialects.routes import ANTHROPIC, CHAT, DIALECTS
 from vfx.errors import Mistake, ProviderError

@@ -3,7 +3,7 @@
 from collections import defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
 
-from vfx.clients.tape_contents import Entry
+from vfx.clients.tapes.contents import Entry
 
 __all__ = ["LEVELS", "Shelf"]
 

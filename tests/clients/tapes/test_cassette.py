@@ -25,7 +25,7 @@ from vfx.errors import ProviderError, RunError
 
 pytestmark = pytest.mark.anyio
 
-TAPES = Path(__file__).parent / "tapes"
+TAPES = Path(__file__).parent
 NOWHERE = "http://127.0.0.1:9/v1"
 OLD, NEW = "/var/vfx-2d8170144f379be9/2c3af759e5a16ee5", "/srv/vfx-bf9156af613f6445/5cd37aede75ddb37"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from vfx.clients.matching import CONVERSATIONS, mask, mask_times
+from vfx.clients.tapes.matching import CONVERSATIONS, mask, mask_times
 
 __all__ = ["difference"]
 

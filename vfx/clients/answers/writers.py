@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from vfx.clients.answers import Writer
-from vfx.clients.anthropic_answers import ANTHROPIC_WRITER
-from vfx.clients.chat_answers import CHAT_WRITER
-from vfx.clients.responses_answers import RESPONSES_WRITER
+from vfx.clients.answers.answer import Writer
+from vfx.clients.answers.anthropic import ANTHROPIC_WRITER
+from vfx.clients.answers.chat import CHAT_WRITER
+from vfx.clients.answers.responses import RESPONSES_WRITER
 from vfx.dialects.routes import ANTHROPIC, CHAT, RESPONSES
 
 __all__ = ["WRITERS"]

@@ -4,7 +4,7 @@ import json
 from typing import Any, cast
 
 from vfx.clients.base import ProviderRequest
-from vfx.clients.tape_lines import Answer
+from vfx.clients.tapes.lines import Answer
 from vfx.dialects.base import Dialect
 from vfx.dialects.routes import ANTHROPIC, CHAT, DIALECTS
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from vfx.clients.answers import RESPONSES_WORDS, Answer, Fields, Writer, finish_word, words
+from vfx.clients.answers.answer import RESPONSES_WORDS, Answer, Fields, Writer, finish_word, words
 from vfx.messages import Message, ToolCall, Usage
 
 __all__ = ["RESPONSES_WRITER"]

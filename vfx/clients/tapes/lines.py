@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from vfx.clients.deltas import Delta
+from vfx.clients.tapes.deltas import Delta
 from vfx.errors import ProviderError
 from vfx.redaction import redact
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.clients.test_tape import lines, record
-from vfx.clients.tape_contents import read_contents
-from vfx.clients.tape_lines import Answer
+from tests.clients.tapes.test_tape import lines, record
+from vfx.clients.tapes.contents import read_contents
+from vfx.clients.tapes.lines import Answer
 from vfx.errors import ConfigError
 
 

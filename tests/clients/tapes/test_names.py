@@ -1,6 +1,6 @@
 import pytest
 
-from vfx.clients.names import Names
+from vfx.clients.tapes.names import Names
 
 NAMES = Names({"51234": "87311", "/a/b": "/x", "/a/bc": "/y", "12345678-0000-4000-8000-000000000000": "other"})
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from tests.support.native_replies import message_stream, response_stream
 from tests.support.replies import Reply
-from vfx.clients.tape_lines import Answer
-from vfx.clients.translating import translated
+from vfx.clients.tapes.lines import Answer
+from vfx.clients.tapes.translating import translated
 from vfx.dialects.routes import ANTHROPIC, CHAT, RESPONSES
 from vfx.messages import Message
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vfx.clients.tape import Tape, TapeError
-from vfx.clients.tape_contents import read_contents
-from vfx.clients.tape_lines import Answer, Recording
+from vfx.clients.tapes.contents import read_contents
+from vfx.clients.tapes.lines import Answer, Recording
+from vfx.clients.tapes.tape import Tape, TapeError
 from vfx.errors import ConfigError
 from vfx.redaction import conceal
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from vfx.clients.matching import MASKS
-from vfx.clients.tape_lines import read_answer, read_delta, unpacked
+from vfx.clients.tapes.lines import read_answer, read_delta, unpacked
+from vfx.clients.tapes.matching import MASKS
 from vfx.errors import ConfigError, Mistake
 
 __all__ = ["VERSION", "Contents", "Entry", "file_state", "read_contents"]

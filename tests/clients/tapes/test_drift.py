@@ -2,7 +2,7 @@ import json
 import re
 from typing import Any
 
-from vfx.clients.drift import difference
+from vfx.clients.tapes.drift import difference
 
 
 def shown(recorded: Any, asked: Any, *ignore: str) -> list[str]:

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vfx.clients.answers import Answer, finish_word
-from vfx.clients.writers import WRITERS
+from vfx.clients.answers.answer import Answer, finish_word
+from vfx.clients.answers.writers import WRITERS
 from vfx.dialects.base import Dialect
 from vfx.dialects.routes import ANTHROPIC, CHAT, DIALECTS, RESPONSES
 from vfx.messages import Completion, Message, ToolCall, Usage
 
-FOLDER = Path(__file__).parent.parent / "dialects/recorded"
+FOLDER = Path(__file__).parents[2] / "dialects/recorded"
 RECORDED = {path.stem: json.loads(path.read_text("utf-8")) for path in FOLDER.glob("*.json")}
 
 texts = st.text(st.characters(codec="utf-8"), max_size=12)

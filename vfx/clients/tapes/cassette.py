@@ -27,16 +27,16 @@ from vfx.clients.base import (
     ScriptedSettings,
     TapeUse,
 )
-from vfx.clients.deltas import Beginnings
-from vfx.clients.drift import difference
-from vfx.clients.matching import MASKS, Form, digest, forms, translation
-from vfx.clients.pieces import Copied, Pieces
-from vfx.clients.shelf import LEVELS, Shelf
-from vfx.clients.tape import Tape, TapeError
-from vfx.clients.tape_contents import Contents, Entry
-from vfx.clients.tape_lines import Answer, Recording, clean, error_fields, read_error
-from vfx.clients.translating import translated
-from vfx.clients.whole import error_dialect, is_lasting
+from vfx.clients.tapes.contents import Contents, Entry
+from vfx.clients.tapes.deltas import Beginnings
+from vfx.clients.tapes.drift import difference
+from vfx.clients.tapes.lines import Answer, Recording, clean, error_fields, read_error
+from vfx.clients.tapes.matching import MASKS, Form, digest, forms, translation
+from vfx.clients.tapes.pieces import Copied, Pieces
+from vfx.clients.tapes.shelf import LEVELS, Shelf
+from vfx.clients.tapes.tape import Tape, TapeError
+from vfx.clients.tapes.translating import translated
+from vfx.clients.tapes.whole import error_dialect, is_lasting
 from vfx.errors import ConfigError, DriftError, Mistake, ProviderError, RunError
 from vfx.redaction import redact
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any, cast
 
-from vfx.clients.names import Names
-from vfx.clients.tape_lines import Answer
+from vfx.clients.tapes.lines import Answer
+from vfx.clients.tapes.names import Names
 
 __all__ = ["translated"]
 

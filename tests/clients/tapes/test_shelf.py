@@ -1,5 +1,5 @@
-from vfx.clients.shelf import Shelf
-from vfx.clients.tape_contents import Entry
+from vfx.clients.tapes.contents import Entry
+from vfx.clients.tapes.shelf import Shelf
 
 
 def entry(number: int, *keys: str) -> Entry:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from vfx.clients.answers import CHAT_WORDS, Answer, Fields, Writer, finish_word, words
+from vfx.clients.answers.answer import CHAT_WORDS, Answer, Fields, Writer, finish_word, words
 from vfx.dialects.chat import write_message
 from vfx.messages import Message, ToolCall, Usage
 

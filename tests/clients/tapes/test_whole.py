@@ -6,8 +6,8 @@ import pytest
 from tests.support.native_replies import message, message_stream, response, response_stream
 from tests.support.replies import Reply, completion, stream
 from vfx.clients.base import ProviderRequest
-from vfx.clients.tape_lines import Answer
-from vfx.clients.whole import error_dialect, is_lasting, is_whole
+from vfx.clients.tapes.lines import Answer
+from vfx.clients.tapes.whole import error_dialect, is_lasting, is_whole
 
 WHOLE = {"chat/completions": completion("x"), "responses": response("x"), "messages": message("x")}
 STREAMED = {"chat/completions": stream("x", "y"), "responses": response_stream("x"), "messages": message_stream("x")}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vfx.clients.tape_lines import (
+from vfx.clients.tapes.lines import (
     Answer,
     Recording,
     clean,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from vfx.clients.matching import forms, mask, mask_times, translation
+from vfx.clients.tapes.matching import forms, mask, mask_times, translation
 
 AT = datetime(2026, 11, 29, 17, 20, tzinfo=UTC).timestamp()
 OLD = "/tmp/vfx-2d8170144f379be9/2c3af759e5a16ee5"  # noqa: S108

@@ -15,10 +15,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vfx.clients.deltas import Beginnings, Delta, delta
-from vfx.clients.matching import MASKS
-from vfx.clients.tape_contents import VERSION, Contents, Entry, file_state, read_contents
-from vfx.clients.tape_lines import Answer, Recording, packed, read_answer, read_delta, recording_fields, unpacked
+from vfx.clients.tapes.contents import VERSION, Contents, Entry, file_state, read_contents
+from vfx.clients.tapes.deltas import Beginnings, Delta, delta
+from vfx.clients.tapes.lines import Answer, Recording, packed, read_answer, read_delta, recording_fields, unpacked
+from vfx.clients.tapes.matching import MASKS
 from vfx.errors import ConfigError, Mistake
 
 __all__ = ["Tape", "TapeError"]

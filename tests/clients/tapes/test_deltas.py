@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vfx.clients.deltas import Beginnings, Delta, common_start, delta
+from vfx.clients.tapes.deltas import Beginnings, Delta, common_start, delta
 
 TEXTS = st.text(alphabet=st.sampled_from("ab\u00e9\U0001f30d\n"), max_size=40)
 

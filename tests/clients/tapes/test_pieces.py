@@ -1,6 +1,6 @@
 import pytest
 
-from vfx.clients.pieces import Copied, Pieces
+from vfx.clients.tapes.pieces import Copied, Pieces
 
 pytestmark = pytest.mark.anyio
 
