@@ -85,3 +85,9 @@ def test_plain_messages_stay_plain() -> None:
     record = make_trace().to_record()
     assert record["nodes"][0]["message"] == {"role": "user", "content": "2 + 2?"}
     assert Message("tool", None).text == ""
+
+
+def test_bytes_are_text_or_have_no_json_form() -> None:
+    assert encode_record({"data": b"text"}) == b'{"data":"text"}'
+    with pytest.raises(ValueError, match="utf-8"):
+        encode_record({"data": b"\xff"})

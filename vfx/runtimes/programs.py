@@ -244,6 +244,7 @@ class Program(BackgroundProgram):
         self._exit_code: int | None = None
         self._exceeded: Literal["memory", "cpu"] | None = None
         self._answered = anyio.Event()
+        self._exited = anyio.Event()
         self._ended = anyio.Event()
 
     def open(self, theirs: ExitStack) -> list[int]:
@@ -275,6 +276,7 @@ class Program(BackgroundProgram):
         self._ours.close()
         self._control = self.stdin = None
         self._answered.set()
+        self._exited.set()
         self._ended.set()
 
     def abandon(self) -> None:
@@ -331,6 +333,8 @@ class Program(BackgroundProgram):
         self._exit_code = report.get("exited", self._exit_code)
         self._exceeded = report.get("cause", self._exceeded)
         self._answered.set()
+        if self._exit_code is not None:
+            self._exited.set()
 
     @property
     def pid(self) -> int:
@@ -350,6 +354,10 @@ class Program(BackgroundProgram):
     async def ended(self) -> None:
         """Wait for its end, however it comes."""
         await self._ended.wait()
+
+    async def exited(self) -> None:
+        """Wait for the end of the program itself; what it has started may still run."""
+        await self._exited.wait()
 
     async def first_line(self) -> str | None:
         """Wait for the first line on its stdout, without its end; None when stdout ends before."""

@@ -320,7 +320,7 @@ def state_data(state: Any) -> Any:
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    if isinstance(value, Sequence):
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
         return list(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return to_jsonable_python(value)
 
