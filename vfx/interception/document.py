@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from vfx._concurrency import LARGE_BODY, off_the_loop
 from vfx.interception.pieces import AT_ONCE, join
@@ -20,6 +20,7 @@ PIECEWISE_FROM = 1 << 20
 # Deep enough for a picture within a part of a tool's result within a message.
 PIECEWISE_DEPTH = 6
 
+_SPACES = " \t\n\r"
 _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
 
@@ -69,11 +70,11 @@ class Document:
             position = reader.skip(0)
             if text[position : position + 1] != "{":
                 value, _ = reader.value(position, 0)
-                raise ValueError(f"expected a JSON object, got {type(value).__name__}")
+                raise _no_object(value)
             depth = PIECEWISE_DEPTH if len(text) > PIECEWISE_FROM else 1
             position, end = reader.object(position, depth, self.body, self._spans), len(text)
         except RecursionError as error:
-            raise ValueError("it is nested too deeply") from error
+            raise _too_deep() from error
         if reader.skip(position) != end:
             reader.fail("Extra data", reader.skip(position))
         return position - 1
@@ -122,6 +123,9 @@ class _Reader:
         self._listing = listing
 
     def skip(self, position: int) -> int:
+        # Asked first, since there mostly is none.
+        if self._text[position : position + 1] not in _SPACES:
+            return position
         match = _SPACE.match(self._text, position)
         return position if match is None else match.end()
 
@@ -221,7 +225,23 @@ def parse(raw: bytes) -> dict[str, Any]:
     Raises:
         ValueError: It is none.
     """
-    return Document(raw).body
+    if len(raw) > PIECEWISE_FROM:
+        return Document(raw).body
+    try:
+        value = json.loads(raw.decode("utf-8"))
+    except RecursionError as error:
+        raise _too_deep() from error
+    if not isinstance(value, dict):
+        raise _no_object(value)
+    return cast("dict[str, Any]", value)
+
+
+def _too_deep() -> ValueError:
+    return ValueError("it is nested too deeply")
+
+
+def _no_object(value: Any) -> ValueError:
+    return ValueError(f"expected a JSON object, got {type(value).__name__}")
 
 
 def serialise(value: Any) -> bytes:

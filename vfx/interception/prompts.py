@@ -15,6 +15,8 @@ __all__ = ["Beginning", "PromptMemory"]
 
 MAX_BEGINNINGS = 32
 ENDS_PER_REQUEST = 4
+# Characters that are copied in one go, during which nothing else of the process can run.
+AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class PromptMemory:
         for beginning in sorted(known, key=lambda each: each.length):
             if start + beginning.length > len(text):
                 break
-            running.update(text[start + hashed : start + beginning.length].encode("utf-8"))
+            _feed(running, text, start + hashed, start + beginning.length)
             hashed = beginning.length
             if running.digest() == beginning.digest:
                 found = beginning
@@ -75,7 +77,7 @@ class PromptMemory:
         for number, (end, read) in enumerate(new):
             messages += read
             if number >= len(new) - ENDS_PER_REQUEST:
-                running.update(text[position:end].encode("utf-8"))
+                _feed(running, text, position, end)
                 position = end
                 latest.append(Beginning(end - start, running.digest(), running.copy(), messages, len(messages)))
         if latest:
@@ -88,3 +90,8 @@ class PromptMemory:
             ]
             self._known = (*reversed(latest), *older)[:MAX_BEGINNINGS]
         return messages
+
+
+def _feed(running: Any, text: str, start: int, end: int) -> None:
+    for position in range(start, end, AT_ONCE):
+        running.update(text[position : min(position + AT_ONCE, end)].encode("utf-8"))
