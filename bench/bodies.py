@@ -3,45 +3,23 @@
 The interception is in this process; provider and programs are in others.
 """
 
-import resource
 import statistics
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import anyio
 import anyio.to_thread
-from running import ROOT
+from running import provider
+from serving import new_session, resident_kib
 
 from vfx.clients.base import HttpSettings
 from vfx.clients.http import HttpClient
 from vfx.interception.server import Server
-from vfx.interception.session import Session
-from vfx.messages import Sampling
-from vfx.trace.record import Agent, TaskRef, Trace
 
 MIB = 1 << 20
 ANSWER_BYTES = 30 * MIB
-PROVIDER = """
-import asyncio, json, sys, uvloop
-sys.path.insert(0, {bench!r})
-from provider import COMPLETION, Connection, response
-import provider
-small = provider.ANSWER
-COMPLETION["choices"][0]["message"]["content"] = "y" * {size}
-huge = response(json.dumps(COMPLETION).encode())
-class Both(Connection):
-    def data_received(self, data):
-        self.total = getattr(self, "total", 0) + len(data)
-        provider.ANSWER = huge if self.total > 1 << 20 else small
-        super().data_received(data)
-        if not self._buffer:
-            self.total = 0
-provider.Connection = Both
-uvloop.run(provider.main(0.0))
-"""
 SMALL_CALLS = """
 import http.client, json, sys, time
 port, key = int(sys.argv[1]), sys.argv[2]
@@ -68,56 +46,40 @@ print(answer.status, len(answer.read()))
 """
 
 
-def new_session() -> Session:
-    trace = Trace(id="t", task=TaskRef("T", "k", 0, {}), rollout=0, agent=Agent("m", {}, {}))
-    return Session(trace, model="m", sampling=Sampling(), endpoint="bench")
-
-
-def resident() -> float:
-    """MiB of this process that are in memory."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize() / MIB
-
-
 async def main() -> None:
-    program = [sys.executable, "-c", PROVIDER.format(bench=str(ROOT / "bench"), size=ANSWER_BYTES)]
-    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as provider:  # noqa: ASYNC220 - before anything runs
-        assert provider.stdin is not None
-        assert provider.stdout is not None
-        settings = HttpSettings(base_url=f"http://127.0.0.1:{int(provider.stdout.readline())}/v1", api_key_var=None)
-        client = HttpClient(settings)
+    with provider(0.0, 0.0, 10, ANSWER_BYTES) as base_url:
+        client = HttpClient(HttpSettings(base_url=base_url, api_key_var=None))
         async with client.serving(), anyio.create_task_group() as group:
             server = Server(client)
             await group.start(server.run)
             await measure(server)
             server.stop()
-        provider.stdin.close()
 
 
 async def measure(server: Server) -> None:
     port = server.url.rpartition(":")[2]
-    async with server.slot(new_session()) as other:
+    async with server.slot(new_session(0)) as other:
         small = [sys.executable, "-c", SMALL_CALLS, port, other.api_key]
         with subprocess.Popen(small, stdout=subprocess.PIPE, text=True) as program:  # noqa: ASYNC220 - likewise
             await anyio.sleep(1)
-            before = peak = resident()
+            before = peak = resident_kib() / 1024
             is_over = threading.Event()
 
             def watch() -> None:
                 nonlocal peak
                 while not is_over.wait(0.002):
-                    peak = max(peak, resident())
+                    peak = max(peak, resident_kib() / 1024)
 
             watcher = threading.Thread(target=watch)
             watcher.start()
-            async with server.slot(new_session()) as slot:
+            async with server.slot(new_session(0)) as slot:
                 start = time.perf_counter()
                 done = await anyio.run_process([sys.executable, "-c", HUGE_CALL, port, slot.api_key])
                 took = time.perf_counter() - start
             is_over.set()
             watcher.join()
             await anyio.sleep(1)
-            after = resident()
+            after = resident_kib() / 1024
             program.kill()
             assert program.stdout is not None
             waits = [float(line) for line in program.stdout.read().split()[:-1]]
