@@ -7,7 +7,7 @@ import textwrap
 import anyio
 import pytest
 
-from vfx._concurrency import FORCED_RELEASE_S, Shutdown
+from vfx._concurrency import FORCED_RELEASE_S, SWITCH_S, Shutdown, prompt_threads
 
 pytestmark = pytest.mark.anyio
 
@@ -128,3 +128,10 @@ async def test_what_is_waited_for_is_known_while_it_lasts() -> None:
     with shutdown.grace(60, "4 programs to end"):
         assert list(shutdown.waiting_for.values()) == ["4 programs to end"]
     assert not shutdown.waiting_for
+
+
+def test_threads_give_way_sooner_only_while_that_is_asked_for() -> None:
+    before = sys.getswitchinterval()
+    with prompt_threads():
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
+    assert sys.getswitchinterval() == before

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property
 from typing import Any
 
+from vfx._concurrency import prompt_threads
 from vfx.authoring.task import Task
 from vfx.authoring.threads import HookThreads
 from vfx.authoring.user import User
@@ -138,6 +139,7 @@ class Environment:
             RunError: Something could not be started; what had been is taken down again.
         """
         async with AsyncExitStack() as stack:
+            stack.enter_context(prompt_threads())
             await stack.enter_async_context(self.client.serving())
             await stack.enter_async_context(self.side_models.serving())
             await stack.enter_async_context(self._programs.serving())
