@@ -6,6 +6,7 @@ from pathlib import Path
 import anyio
 from stalls import longest_stall
 
+from vfx._concurrency import prompt_threads
 from vfx.messages import Completion, Message, Sampling, Usage
 from vfx.runner.store import RunStore
 from vfx.trace.record import Agent, Call, Span, TaskRef, Trace
@@ -32,7 +33,9 @@ async def main() -> None:
     trace = long_trace()
     with tempfile.TemporaryDirectory() as folder:
         store = RunStore(Path(folder) / "run")
-        print(await longest_stall(lambda: store.append(trace)))
+        # As a run has it.
+        with prompt_threads():
+            print(await longest_stall(lambda: store.append(trace)))
         store.close()
 
 
