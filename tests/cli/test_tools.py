@@ -168,6 +168,7 @@ async def test_options_of_tool_servers_come_from_flags_files_and_variables(tmp_p
         (f"{NOTES}.url", "localhost:3", "expected the URL of an MCP server"),
         (f"{LETTERS}.size", "many", "expected a whole number"),
         (f"{LETTERS}.colocated", "true", "a server that all rollouts share can't be in the box of one"),
+        (f"{NOTES}.max-restarts", "5", "only a shared one is started again"),
         (f"{LETTERS}.headers.X-Key", "a", "headers are for a server that runs elsewhere"),
         ("--taskset.tools.notes.url", "http://localhost", "are both named notes"),
     ],

@@ -124,6 +124,9 @@ class ToolServers:
             if isinstance(entry, Toolset) and entry.colocated and name in self._shared:
                 what = "a server that all rollouts share can't be in the box of one"
                 mistakes.append(Mistake(what, f"{where}.colocated"))
+            if isinstance(entry, Toolset) and name not in self._shared and _has_own_restarts(entry):
+                what = "a rollout's own tool server ends with its rollout, only a shared one is started again"
+                mistakes.append(Mistake(what, f"{where}.max-restarts", "--retries.on toolset tries the rollout again"))
         known = {
             name: tuple(tool_methods(type(entry)))
             for name, (_, entry) in self._places.items()
@@ -334,3 +337,8 @@ def _clashes(tool_names: Mapping[str, Sequence[str]]) -> list[str]:
         f"the tool servers {' and '.join(servers)} all have a tool {', '.join(names)}: rename it in one of them"
         for servers, names in shared.items()
     ]
+
+
+def _has_own_restarts(toolset: Toolset) -> bool:
+    # Not whether it was given: a saved configuration gives all.
+    return toolset.max_restarts != type(toolset).model_fields["max_restarts"].default
