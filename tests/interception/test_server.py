@@ -1,5 +1,4 @@
 import signal
-import socket
 import time
 
 import anyio
@@ -11,7 +10,7 @@ from tests.interception.tunnels import Tunnels
 from vfx.clients.base import ScriptedSettings
 from vfx.clients.scripted import ScriptedClient
 from vfx.errors import TunnelError
-from vfx.interception.server import Server, _listener  # pyright: ignore[reportPrivateUsage]
+from vfx.interception.server import Server
 from vfx.interception.tunnel import OpenTunnel
 
 pytestmark = pytest.mark.anyio
@@ -34,13 +33,6 @@ async def test_server_listens_on_loopback_until_it_is_stopped() -> None:
     assert server.ended.is_set()
     with pytest.raises(OSError, match="connect"):
         await connect(server)
-
-
-async def test_the_second_piece_of_an_answer_is_not_held_back() -> None:
-    with _listener() as listener, socket.create_connection(listener.getsockname()):
-        await anyio.wait_readable(listener)
-        with listener.accept()[0] as accepted:
-            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 async def test_signal_handlers_stay_as_they_are() -> None:

@@ -1,20 +1,16 @@
-"""One endpoint on a socket of ours: uvicorn without its signal handling, its tick and its slow shutdown.
-
-Loaded only when an interception is made, since uvicorn costs start-up time.
-"""
+"""One endpoint, for the rollouts that have a slot on it. Loaded only when an interception is made."""
 
 import logging
-import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 import anyio
-import uvicorn
 from anyio.abc import TaskStatus
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from vfx._concurrency import grace
+from vfx._http_server import HOST, HttpServer, listen
 from vfx.clients.base import Client
 from vfx.errors import InterceptionError, attributed
 from vfx.interception.app import App
@@ -28,12 +24,8 @@ __all__ = ["Server"]
 
 log = logging.getLogger(__name__)
 
-HOST = "127.0.0.1"
-BACKLOG = 2048
 KEEP_ALIVE_S = 15.0
 CLOSE_S = 2.0
-# SDKs drop idle connections after 5 s. One that we drop first may be in use for a request by then.
-IDLE_CONNECTION_S = 75
 
 
 class Server:
@@ -118,8 +110,8 @@ class Server:
 @asynccontextmanager
 async def _listening(app: App) -> AsyncGenerator[str]:
     """Serve `app` on a free port of the loopback interface; gives the URL."""
-    listener = _listener()
-    endpoint = _Uvicorn(app)
+    listener = listen()
+    endpoint = HttpServer(app, _Protocol)
     try:
         await endpoint.startup(sockets=[listener])
         yield f"http://{HOST}:{listener.getsockname()[1]}"
@@ -129,15 +121,6 @@ async def _listening(app: App) -> AsyncGenerator[str]:
             await endpoint.close()
         endpoint.abort()
         listener.close()
-
-
-def _listener() -> socket.socket:
-    listener = socket.create_server((HOST, 0), backlog=BACKLOG)
-    # Connections inherit it. asyncio sets it only where a socket says its protocol, and without it what is written in
-    # pieces waits for the other side's delayed acknowledgement, 40 ms.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    listener.settimeout(0)
-    return listener
 
 
 class _Protocol(HttpToolsProtocol):
@@ -154,44 +137,3 @@ class _Protocol(HttpToolsProtocol):
         cycle = self.cycle
         if cycle and cycle.disconnected and (hung_up := cycle.scope.get(HUNG_UP)) is not None:
             hung_up()
-
-
-class _Uvicorn(uvicorn.Server):
-    """Only its protocol and its start: no signal handlers, no task of its own."""
-
-    def __init__(self, app: App) -> None:
-        config = uvicorn.Config(
-            app,
-            http=_Protocol,
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
-            # It logs an aborted stream as an error of the application; ours are reported where they arise.
-            log_level=logging.CRITICAL,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            date_header=False,
-            backlog=BACKLOG,
-            timeout_keep_alive=IDLE_CONNECTION_S,
-        )
-        super().__init__(config)
-        config.load()
-        self.lifespan = config.lifespan_class(config)
-        self.servers = []
-
-    async def close(self) -> None:
-        """Accept nothing more, and wait for what is under way."""
-        for server in self.servers:
-            server.close()
-        state = self.server_state
-        for connection in list(state.connections):
-            connection.shutdown()
-        while state.connections or state.tasks:  # noqa: ASYNC110 - uvicorn tells nobody when the last one has gone
-            await anyio.sleep(0.001)
-
-    def abort(self) -> None:
-        """Cut the connections that are left."""
-        for connection in list(self.server_state.connections):
-            connection.transport.abort()

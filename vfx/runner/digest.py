@@ -21,7 +21,6 @@ OPERATIONAL = frozenset(
         "num_rollouts",
         "max_concurrent",
         "retries",
-        "workers",
         "interception",
         "client.base_url",
         "client.api_key_var",

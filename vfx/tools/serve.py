@@ -17,13 +17,12 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
-import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import CallToolRequestParams, CallToolResult, ListToolsResult, Tool
 from pydantic import ValidationError
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from vfx._http_server import HttpServer, listen
 from vfx.authoring.toolset import Toolset, tool_methods
 from vfx.clients.shared_state import connected
 from vfx.errors import root_cause
@@ -34,10 +33,6 @@ from vfx.tools.spec import ServerSpec
 
 __all__ = ["offered", "serve"]
 
-HOST = "127.0.0.1"
-BACKLOG = 1024
-# Clients drop idle connections after 5 s. One that we drop first may be in use for a call by then.
-IDLE_CONNECTION_S = 75
 STOP_S = 5.0
 MAX_THREADS = 64
 MAX_BODY_BYTES = 64 << 20
@@ -102,7 +97,7 @@ async def _listen(spec: ServerSpec, tools: "Tools", report: Callable[[str], None
     )
     async with manager.run():
         with _listener(spec.port) as listener:
-            endpoint = _Uvicorn(Gate(manager.handle_request, spec.key))
+            endpoint = HttpServer(Gate(manager.handle_request, spec.key))
             await endpoint.startup(sockets=[listener])
             try:
                 report(json.dumps({"port": listener.getsockname()[1]}))
@@ -111,51 +106,11 @@ async def _listen(spec: ServerSpec, tools: "Tools", report: Callable[[str], None
                 endpoint.abort()
 
 
-class _Uvicorn(uvicorn.Server):
-    """Only its protocol and its start: no signal handlers, no task of its own that wakes ten times a second."""
-
-    def __init__(self, app: Gate) -> None:
-        config = uvicorn.Config(
-            app,
-            http=HttpToolsProtocol,
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
-            log_level=logging.CRITICAL,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            date_header=False,
-            backlog=BACKLOG,
-            timeout_keep_alive=IDLE_CONNECTION_S,
-        )
-        super().__init__(config)
-        config.load()
-        self.lifespan = config.lifespan_class(config)
-        self.servers = []
-
-    def abort(self) -> None:
-        """Accept nothing more, and cut the connections: whoever is asked to stop has no open rollouts left."""
-        for server in self.servers:
-            server.close()
-        for connection in list(self.server_state.connections):
-            connection.transport.abort()
-
-
 def _listener(port: int) -> socket.socket:
-    listener = _bound(port)
-    # Connections inherit it. asyncio sets it only where a socket says its protocol, and without it an answer's second
-    # piece waits for the other side's delayed acknowledgement, 40 ms.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
-
-
-def _bound(port: int) -> socket.socket:
     # Another program may have taken the port in the meantime.
     with suppress(OSError):
-        return socket.create_server((HOST, port), backlog=BACKLOG)
-    return socket.create_server((HOST, 0), backlog=BACKLOG)
+        return listen(port)
+    return listen()
 
 
 @cache
