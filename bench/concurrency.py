@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from running import evaluation
+
 FIXED = (4, 8, 16, 32, 64, 128)
 HEAD = b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%b\r\n"
 
@@ -157,20 +159,8 @@ class Run:
 def run(limit: Limit, concurrent: str, count: int, folder: str, log: Path | None = None) -> Run:
     found: dict[str, Any] = {}
     with running(limit, found) as url:
-        options = {
-            "--taskset.size": count,
-            "--taskset.digits": 4,
-            "-c": concurrent,
-            "-m": "bench",
-            "--client.base-url": url,
-            "--client.api-key-var": "none",
-            "--client.max-retries": 20,
-            "--output-dir": folder,
-            "--display": "none",
-            "--log-level": "debug",
-        }
-        argv = [sys.executable, "-m", "vfx", "eval", "arithmetic", "--json"]
-        argv += [str(word) for pair in options.items() for word in pair]
+        more: dict[str, object] = {"client.max-retries": 20, "log-level": "debug"}
+        argv = [sys.executable, "-m", *evaluation(url, count, concurrent, folder, **more)]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"-c {concurrent}: exit {done.returncode}\n{done.stderr[-2000:]}{done.stdout[-300:]}")

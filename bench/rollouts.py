@@ -10,26 +10,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from running import Cost, measure, provider
+from running import Cost, evaluation, measure, provider
 
 
 def run(
     url: str, count: int, concurrent: int, folder: str, profile: Path | None = None
 ) -> tuple[Cost, dict[str, object]]:
-    command = ["-m", "cProfile", "-o", str(profile), "-m", "vfx"] if profile else ["-m", "vfx"]
-    options = {
-        "--taskset.size": count,
-        "--taskset.digits": 4,
-        "-c": concurrent,
-        "-m": "bench",
-        "--client.base-url": url,
-        "--client.api-key-var": "none",
-        "--output-dir": folder,
-        "--display": "none",
-    }
-    argv = [sys.executable, *command, "eval", "arithmetic", "--json"]
-    for name, value in options.items():
-        argv += [name, str(value)]
+    profiled = ["-m", "cProfile", "-o", str(profile)] if profile else []
+    argv = [sys.executable, *profiled, "-m", *evaluation(url, count, concurrent, folder)]
     cost, out = measure(argv)
     return cost, json.loads(out)
 

@@ -47,6 +47,23 @@ def provider(*args: float) -> Generator[str]:
         yield f"http://127.0.0.1:{int(out.readline())}/v1"
 
 
+def evaluation(url: str, count: int, concurrent: int | str, folder: str | Path, **more: object) -> list[str]:
+    """Our command for `count` single-turn rollouts against a provider; `more` are options."""
+    options = {
+        "taskset.size": count,
+        "taskset.digits": 4,
+        "max-concurrent": concurrent,
+        "model": "bench",
+        "client.base-url": url,
+        "client.api-key-var": "none",
+        "output-dir": folder,
+        "display": "none",
+        **more,
+    }
+    words = (str(word) for name, value in options.items() for word in (f"--{name}", value))
+    return ["vfx", "eval", "arithmetic", "--json", *words]
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """A process that takes model calls."""

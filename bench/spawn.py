@@ -9,7 +9,7 @@ import json
 import sys
 import tempfile
 
-from running import ROOT, measure, provider
+from running import ROOT, evaluation, measure, provider
 
 ASK = "from program import ask; ask('hi')"
 SDK = "import openai; openai.OpenAI().chat.completions.create(model='m', messages=[{'role': 'user', 'content': 'hi'}])"
@@ -23,22 +23,9 @@ PROGRAMS = {
 
 
 def run(url: str, count: int, concurrent: int, folder: str, program: list[str]) -> tuple[float, float, dict[str, int]]:
-    options = {
-        "--taskset.size": count,
-        "--taskset.digits": 4,
-        "-c": concurrent,
-        "-m": "bench",
-        "--client.base-url": url,
-        "--client.api-key-var": "none",
-        "--output-dir": folder,
-        "--display": "none",
-        "--harness.id": "command",
-        "--harness.argv": json.dumps(program),
-        "--harness.variables.PYTHONPATH": str(ROOT / "vfx/harnesses"),
-    }
-    argv = [sys.executable, "-m", "vfx", "eval", "arithmetic", "--json"]
-    for name, value in options.items():
-        argv += [name, str(value)]
+    harness = {"harness.id": "command", "harness.argv": json.dumps(program)}
+    path = {"harness.variables.PYTHONPATH": ROOT / "vfx/harnesses"}
+    argv = [sys.executable, "-m", *evaluation(url, count, concurrent, folder, **harness, **path)]
     cost, out = measure(argv)
     return cost.wall, cost.cpu, json.loads(out)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from running import BENCH, Cost, Endpoint, cpu_until_call, endpoint, interception, load, measure, provider
+from running import BENCH, Cost, Endpoint, cpu_until_call, endpoint, evaluation, interception, load, measure, provider
 
 PEERS = {"verifiers": ("verifiers==0.4.0", "uv"), "inspect": ("inspect-ai==0.3.285", "openai")}
 ENVIRONMENTS = BENCH / ".peers"
@@ -66,26 +66,8 @@ def inspect(url: str, count: int, concurrent: int, folder: str) -> tuple[list[st
 
 
 def ours(url: str, count: int, concurrent: int, folder: str, program: Sequence[str] = ()) -> list[str]:
-    options = {
-        "--taskset.size": count,
-        "--taskset.digits": 4,
-        "-c": concurrent,
-        "-m": "bench",
-        "--client.base-url": url,
-        "--client.api-key-var": "none",
-        "--output-dir": folder,
-        "--display": "none",
-    }
-    if program:
-        options |= {"--harness.id": "command", "--harness.argv": json.dumps(list(program))}
-    return [
-        sys.executable,
-        "-m",
-        "vfx",
-        "eval",
-        "arithmetic",
-        *(str(word) for pair in options.items() for word in pair),
-    ]
+    harness = {"harness.id": "command", "harness.argv": json.dumps(list(program))} if program else {}
+    return [sys.executable, "-m", *evaluation(url, count, concurrent, folder, **harness)]
 
 
 def known_peers(names: Sequence[str]) -> list[Peer]:
